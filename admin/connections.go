@@ -32,7 +32,7 @@ func (h *Handler) serveConnections(w http.ResponseWriter, r *http.Request) {
 	}
 	s := h.reaper.Stats()
 	answer(w, map[string]any{
-		"open": h.inspector.open(), "holding": s.Holding, "held": showHolds(s.Held), "connections": list,
+		"open": h.inspector.open(), "suspended": s.Suspended, "suspended_for": showSuspensions(s.SuspendedFor), "connections": list,
 	})
 }
 

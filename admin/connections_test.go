@@ -22,7 +22,7 @@ import (
 
 type shownConns struct {
 	Open        int         `json:"open"`
-	Holding     *bool       `json:"holding"`
+	Suspended   *bool       `json:"suspended"`
 	Connections []shownConn `json:"connections"`
 }
 
@@ -82,7 +82,7 @@ func TestConnectionsAreInTheRequestedOrder(t *testing.T) {
 
 func TestListsWithoutConnectionsAreEmptyAndNotNull(t *testing.T) {
 	h := newHandler(t, Config{Open: true})
-	require.JSONEq(t, `{"open":0,"holding":false,"held":[],"connections":[]}`, call(h, "GET", "/api/connections", "").body)
+	require.JSONEq(t, `{"open":0,"suspended":false,"suspended_for":[],"connections":[]}`, call(h, "GET", "/api/connections", "").body)
 	require.JSONEq(t, `{"closed":[]}`, call(h, "GET", "/api/closed", "").body)
 }
 

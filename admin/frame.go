@@ -25,46 +25,46 @@ const (
 // A frame is the state of the server at one moment, as all viewers see it. Counters are totals
 // since the start.
 type frame struct {
-	Time        int64          `json:"now_ms"` // Unix time
-	Uptime      float64        `json:"uptime_seconds"`
-	Status      State          `json:"status"`
-	Connections int            `json:"connections"`
-	Limit       int            `json:"limit"`
-	LimitWhy    string         `json:"limit_why"`
-	Opened      uint64         `json:"opened"`
-	Closed      uint64         `json:"closed"`
-	Reads       *uint64        `json:"reads,omitempty"` // nil with package idlenet, which sees none
-	Rejected    uint64         `json:"rejected"`
-	Saved       uint64         `json:"saved_by_kernel"`
-	Outages     uint64         `json:"outages"`
-	OutageTime  float64        `json:"outage_seconds"` // length of all outages
-	PutOff      uint64         `json:"put_off"`        // verdicts, because of outages
-	Holds       uint64         `json:"holds"`
-	Holding     bool           `json:"holding"` // verdicts are held
-	Held        []hold         `json:"held"`
-	Reaped      reap.Counts    `json:"reaped"`
-	Lateness    lateness       `json:"lateness"`
-	Behind      float64        `json:"behind_seconds"`
-	Lag         float64        `json:"driver_lag_seconds"`
-	Pressure    ratios         `json:"pressure,omitempty"`
-	Blocked     bool           `json:"blocked,omitempty"` // then there are no rings
-	Rings       []ring         `json:"rings,omitempty"`
-	Limits      map[string]any `json:"limits,omitempty"`
-	Idle        []connection   `json:"idle,omitzero"`
-	Recent      []closed       `json:"recent,omitzero"`
-	Silences    *silences      `json:"silences,omitempty"`
+	Time         int64          `json:"now_ms"` // Unix time
+	Uptime       float64        `json:"uptime_seconds"`
+	Status       State          `json:"status"`
+	Connections  int            `json:"connections"`
+	Limit        int            `json:"limit"`
+	LimitWhy     string         `json:"limit_why"`
+	Opened       uint64         `json:"opened"`
+	Closed       uint64         `json:"closed"`
+	Reads        *uint64        `json:"reads,omitempty"` // nil with package idlenet, which sees none
+	Rejected     uint64         `json:"rejected"`
+	Saved        uint64         `json:"spared_unread"`
+	Outages      uint64         `json:"outages"`
+	OutageTime   float64        `json:"outage_seconds"` // length of all outages
+	Postponed    uint64         `json:"postponed"`      // verdicts, because of outages
+	Suspensions  uint64         `json:"suspensions"`
+	Suspended    bool           `json:"suspended"` // verdicts about all are
+	SuspendedFor []suspension   `json:"suspended_for"`
+	Reaped       reap.Counts    `json:"reaped"`
+	Lateness     lateness       `json:"lateness"`
+	LoopDelay    float64        `json:"loop_delay_seconds"`
+	Lag          float64        `json:"clock_delay_seconds"`
+	Pressure     ratios         `json:"pressure,omitempty"`
+	Blocked      bool           `json:"blocked,omitempty"` // then there are no rings
+	Rings        []ring         `json:"rings,omitempty"`
+	Limits       map[string]any `json:"limits,omitempty"`
+	Idle         []connection   `json:"idle,omitzero"`
+	Recent       []closed       `json:"recent,omitzero"`
+	Silences     *silences      `json:"silences,omitempty"`
 }
 
-// A hold is a silence of a group of connections, or of all, for which verdicts are held.
-type hold struct {
+// A suspension is a silence of a group of connections, or of all, for which verdicts are suspended.
+type suspension struct {
 	Group  string  `json:"group"`
 	Silent float64 `json:"silent_seconds"`
 }
 
-func showHolds(all []reap.Hold) []hold {
-	list := []hold{} // not null
+func showSuspensions(all []reap.Suspension) []suspension {
+	list := []suspension{} // not null
 	for _, h := range all {
-		list = append(list, hold{h.Group.String(), h.For.Seconds()})
+		list = append(list, suspension{h.Group.String(), h.For.Seconds()})
 	}
 	return list
 }
@@ -92,11 +92,11 @@ func (h *Handler) makeFrame(ctx context.Context, state *frameState) frame {
 	f := frame{
 		Time: time.Now().UnixMilli(), Uptime: time.Since(h.began).Seconds(),
 		Status: st.State, Connections: h.inspector.open(), Limit: st.Limit, LimitWhy: st.LimitWhy,
-		Opened: s.Opened, Closed: s.Closed, Rejected: st.Rejected, Saved: s.SavedByKernel,
-		Outages: s.Outages, OutageTime: s.OutageTime.Seconds(), PutOff: s.PutOff, Holds: s.Holds, Holding: s.Holding,
-		Held: showHolds(s.Held), Reaped: withoutZeros(s.Reaped),
-		Lateness: lateness{s.Lateness.Count, s.Lateness.Sum.Seconds() / float64(max(s.Lateness.Count, 1)), s.Lateness.Max.Seconds()},
-		Behind:   s.Behind.Seconds(), Lag: s.DriverLag.Seconds(), Pressure: st.known(),
+		Opened: s.Opened, Closed: s.Closed, Rejected: st.Rejected, Saved: s.SparedUnread,
+		Outages: s.Outages, OutageTime: s.OutageTime.Seconds(), Postponed: s.Postponed, Suspensions: s.Suspensions, Suspended: s.Suspended,
+		SuspendedFor: showSuspensions(s.SuspendedFor), Reaped: withoutZeros(s.Reaped),
+		Lateness:  lateness{s.Lateness.Count, s.Lateness.Sum.Seconds() / float64(max(s.Lateness.Count, 1)), s.Lateness.Max.Seconds()},
+		LoopDelay: s.LoopDelay.Seconds(), Lag: s.ClockDelay.Seconds(), Pressure: st.known(),
 		Rings: rings, Blocked: blocked,
 	}
 	if h.seesReads {

@@ -54,7 +54,7 @@ func TestAViewerGetsAHelloAndThenFrames(t *testing.T) {
 	require.Equal(t, uint64(3), f.Rejected)
 	require.Equal(t, 0.2, *f.Pressure.Descriptors)
 	require.NotNil(t, f.Lateness.Mean)
-	require.NotNil(t, f.Behind)
+	require.NotNil(t, f.LoopDelay)
 	require.NotNil(t, f.Lag)
 	require.NotNil(t, f.Saved)
 	require.WithinDuration(t, time.Now(), time.UnixMilli(f.Time), soon)
@@ -349,10 +349,10 @@ func TestHeldVerdictsAreShown(t *testing.T) {
 	v := s.watch(t)
 	v.hello()
 	f := v.frame()
-	require.False(t, *f.Holding)
-	require.Zero(t, *f.Holds)
+	require.False(t, *f.Suspended)
+	require.Zero(t, *f.Suspensions)
 	holding := func() bool {
-		return *decode[shownConns](t, s.do(t, "GET", "/api/connections", "")).Holding
+		return *decode[shownConns](t, s.do(t, "GET", "/api/connections", "")).Suspended
 	}
 	require.False(t, holding())
 
@@ -360,22 +360,22 @@ func TestHeldVerdictsAreShown(t *testing.T) {
 	time.Sleep(time.Second)
 	stop()
 	previous := f
-	for ; *f.Holds == 0; f = v.frame() {
+	for ; *f.Suspensions == 0; f = v.frame() {
 		require.Equal(t, 40, f.Connections)
 		previous = f
 	}
-	require.True(t, *f.Holding)
-	require.True(t, slices.ContainsFunc(f.Held, func(h hold) bool { return h.Silent > 0 && h.Group == "all" }))
+	require.True(t, *f.Suspended)
+	require.True(t, slices.ContainsFunc(f.SuspendedFor, func(h suspension) bool { return h.Silent > 0 && h.Group == "all" }))
 	require.True(t, holding())
 
 	_, err := conns[0].Write([]byte("x"))
 	require.NoError(t, err)
-	for *f.Holding {
+	for *f.Suspended {
 		f = v.frame()
 	}
 	require.Greater(t, *f.Outages, *previous.Outages)
 	require.Greater(t, *f.OutageTime, *previous.OutageTime)
-	require.NotNil(t, f.PutOff)
+	require.NotNil(t, f.Postponed)
 	require.False(t, holding())
 }
 

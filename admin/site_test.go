@@ -311,35 +311,36 @@ func (v *viewer) hello() (h map[string]any) {
 
 // A shownFrame is a frame as viewers receive it. A field is nil if the frame did not have it.
 type shownFrame struct {
-	Time        int64             `json:"now_ms"`
-	Uptime      float64           `json:"uptime_seconds"`
-	Status      string            `json:"status"`
-	Connections int               `json:"connections"`
-	Limit       *int              `json:"limit"`
-	LimitWhy    *string           `json:"limit_why"`
-	Opened      uint64            `json:"opened"`
-	Closed      uint64            `json:"closed"`
-	Reads       uint64            `json:"reads"`
-	Rejected    uint64            `json:"rejected"`
-	Saved       *uint64           `json:"saved_by_kernel"`
-	Outages     *uint64           `json:"outages"`
-	OutageTime  *float64          `json:"outage_seconds"`
-	PutOff      *uint64           `json:"put_off"`
-	Holds       *uint64           `json:"holds"`
-	Holding     *bool             `json:"holding"`
-	Held        []hold            `json:"held"`
-	Reaped      map[string]uint64 `json:"reaped"`
-	Lateness    *struct {
+	Time         int64             `json:"now_ms"`
+	Uptime       float64           `json:"uptime_seconds"`
+	Status       string            `json:"status"`
+	Connections  int               `json:"connections"`
+	Limit        *int              `json:"limit"`
+	LimitWhy     *string           `json:"limit_why"`
+	Opened       uint64            `json:"opened"`
+	Closed       uint64            `json:"closed"`
+	Reads        uint64            `json:"reads"`
+	Rejected     uint64            `json:"rejected"`
+	Saved        *uint64           `json:"spared_unread"`
+	Outages      *uint64           `json:"outages"`
+	OutageTime   *float64          `json:"outage_seconds"`
+	Postponed    *uint64           `json:"postponed"`
+	Suspensions  *uint64           `json:"suspensions"`
+	Suspended    *bool             `json:"suspended"`
+	SuspendedFor []suspension      `json:"suspended_for"`
+	Reaped       map[string]uint64 `json:"reaped"`
+	Lateness     *struct {
 		Count uint64   `json:"count"`
 		Mean  *float64 `json:"mean_seconds"`
 		Max   *float64 `json:"max_seconds"`
 	} `json:"lateness"`
-	Behind   *float64 `json:"behind_seconds"`
-	Lag      *float64 `json:"driver_lag_seconds"`
-	Pressure *struct {
+	LoopDelay *float64 `json:"loop_delay_seconds"`
+	Lag       *float64 `json:"clock_delay_seconds"`
+	Pressure  *struct {
 		Connections *float64 `json:"connections"`
 		Descriptors *float64 `json:"descriptors"`
 		Heap        *float64 `json:"heap"`
+		Memory      *float64 `json:"memory"`
 	} `json:"pressure"`
 	Blocked bool `json:"blocked"`
 	Rings   []struct {

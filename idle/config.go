@@ -123,14 +123,14 @@ type Config struct {
 	// its receive window closed for that long.
 	TCPKeepAlive time.Duration
 
-	// OutageGrace bounds how long verdicts about peers are put off after the server could not hear
+	// OutageGrace bounds how long verdicts about peers are postponed after the server could not hear
 	// them. An outage is a time in which the process was stopped, the machine was paused or the
 	// network of the server was down. A peer that is silent after an outage is closed only when it
 	// has had a chance to be heard: as much time as the outage took, because peers retransmit at
 	// growing intervals, and an eighth of the timeout. If connections that were busy all fall silent
-	// together, verdicts are held. If zero, a chance is at most 2 minutes long, and a hold ends two
-	// timeouts after the last byte. A positive value bounds both. A negative value switches both
-	// off. See docs/verdict.md for the rules.
+	// together, verdicts are suspended. If zero, a chance is at most 2 minutes long, and a
+	// suspension ends two timeouts after the last byte. A positive value bounds both. A negative
+	// value switches both off. See docs/verdict.md for the rules.
 	OutageGrace time.Duration
 
 	// Tick is the step in which deadlines are kept: a connection is judged at most two ticks after

@@ -81,9 +81,9 @@ func (c Conn) SetRemote(addr net.Addr) {
 
 // SetGroup says that the connection shares a part of the way to its peer with all connections of
 // the same name: an upstream, a zone, a proxy. If all of them that were busy fall silent together,
-// verdicts about their peers are held, as they are if all connections of the server do. Connections
-// with the same address on either side, or from the same network, are grouped without it. An empty
-// name takes the connection out of its group.
+// verdicts about their peers are suspended, as they are if all connections of the server do.
+// Connections with the same address on either side, or from the same network, are grouped without
+// it. An empty name takes the connection out of its group.
 func (c Conn) SetGroup(name string) {
 	if c.state() != nil {
 		c.loop.Groups.SetName(c.id, name)

@@ -37,8 +37,8 @@
 // knows of no byte either, OnIdle, a ping, a goodbye or the close follows, and OnClose gets the
 // *[ReapError].
 //
-// [Stats] counts judgements that found the connection alive as Rescheduled, and those in which the
-// kernel had bytes of the peer as SavedByKernel. With ObserveOnly the last step is only counted.
+// [Stats] counts checks that found the connection alive as Rescheduled, and those in which the
+// kernel had bytes of the peer as SparedUnread. With ObserveOnly the last step is only counted.
 //
 // # Ways to be dead
 //
@@ -119,9 +119,9 @@
 //
 // Reaping happens in tasks that gnet runs between its events, each of about half a millisecond. So
 // living connections are served while thousands of dead ones are closed, in the order of the ticks
-// of their deadlines. Stats.Behind tells when there are more than can be closed in time. The driver
-// is one more goroutine. It lives while there are connections: the last one to close stops it and
-// waits for it, so nothing is left when gnet.Run returns.
+// of their deadlines. Stats.LoopDelay tells when there are more than can be closed in time. The
+// driver is one more goroutine. It lives while there are connections: the last one to close stops
+// it and waits for it, so nothing is left when gnet.Run returns.
 //
 // # Cost
 //

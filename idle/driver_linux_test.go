@@ -156,7 +156,7 @@ func TestAnOutageClosesNoLivingClient(t *testing.T) {
 			}
 			t.Logf("%d clients heard again after the outage: first %v, p50 %v, all %v", len(after), part(after, 0), part(after, 0.5), part(after, 1))
 			t.Logf("%d of %d closed, the first %v after the outage, the last %v; %d saved by the kernel",
-				len(closed), n, part(closed, 0), part(closed, 1), a.Stats.SavedByKernel)
+				len(closed), n, part(closed, 0), part(closed, 1), a.Stats.SparedUnread)
 			require.Len(t, a.Traces, n)
 			assert.Zero(t, len(closed), "living clients were closed")
 

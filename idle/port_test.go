@@ -155,7 +155,7 @@ func TestAReadFoundByTheKernelIsKept(t *testing.T) {
 	s.answer = verdict.Evidence{Dated: true, Received: 1, Silent: ago, Step: 5 * time.Millisecond, Queued: -1}
 	s.pass(t, 10*time.Second+3*s.watch.Clock.Tick())
 	require.Zero(t, s.Stats().Closed)
-	require.EqualValues(t, 1, s.Stats().SavedByKernel)
+	require.EqualValues(t, 1, s.Stats().SparedUnread)
 	l, r, _, _ := s.watched(c)
 	stamp := s.watch.Clock.StampAt(s.last.Add(-ago + s.answer.Step))
 	require.Equal(t, stamp.Short(), r.Heard)

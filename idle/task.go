@@ -58,7 +58,7 @@ func (l *loop) run(context.Context) error {
 	l.task.followed.Store(state)
 	l.noteLateTask(began)
 	// A loop that is further behind gets a longer task: dead and living connections share the loop.
-	end := began.Add(max(l.task.time, min(l.Counters.Behind/behindPerTask, maxTaskTime)))
+	end := began.Add(max(l.task.time, min(l.Counters.LoopDelay/behindPerTask, maxTaskTime)))
 	spent := func() bool { return l.stop != nil || l.clock.Elapsed() >= end }
 	half := began.Add(end.Sub(began) / 2)
 	for !l.IsAdapted() && l.stop == nil && l.clock.Elapsed() < half {
@@ -72,9 +72,9 @@ func (l *loop) run(context.Context) error {
 	l.shed(spent)
 	l.noteStall(entered, l.clock.Stamp())
 	more := l.advance(spent)
-	l.Counters.Behind = 0
+	l.Counters.LoopDelay = 0
 	if due := l.nextLook(); more && due != never {
-		l.Counters.Behind = max(l.clock.Elapsed().Sub(due), 0)
+		l.Counters.LoopDelay = max(l.clock.Elapsed().Sub(due), 0)
 	}
 	l.noteStall(entered, l.clock.Stamp())
 	l.publish(l.clock.Stamp())

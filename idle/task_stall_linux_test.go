@@ -60,7 +60,7 @@ func TestNoLivingConnectionIsReapedAfterAStall(t *testing.T) {
 				s := server.finish(t)
 				t.Logf("%+v", s)
 				require.EqualValues(t, n, s.Reaped[reap.ReadIdle])
-				if how == "loops blocked" && network.name == "tcp" && s.SavedByKernel == 0 {
+				if how == "loops blocked" && network.name == "tcp" && s.SparedUnread == 0 {
 					t.Log("gnet has read all heartbeats before a connection was judged") // on a busy machine
 				}
 			})

@@ -115,7 +115,7 @@ func TestATaskIsBoundedInTime(t *testing.T) {
 	require.NoError(t, s.el.run(t))
 	require.Less(t, s.at.Sub(began), 2*time.Millisecond, "half a millisecond, and the handler that runs at its end")
 	require.Len(t, s.watch.Wakes, 1, "the driver is asked for another task")
-	require.Equal(t, s.at.Sub(mono.Time(time.Second)), s.Stats().Behind)
+	require.Equal(t, s.at.Sub(mono.Time(time.Second)), s.Stats().LoopDelay)
 	s.pass(t, time.Minute)
 	require.Zero(t, s.Connections())
 }
@@ -212,7 +212,7 @@ func TestLoopsCountAtOnce(t *testing.T) {
 	}
 	s.pass(t, tick)
 	require.True(t, s.watch.Monitor.State().Held())
-	require.False(t, s.watch.Stats(&watch.Counters{}, false).Holding, "the driver does not run")
+	require.False(t, s.watch.Stats(&watch.Counters{}, false).Suspended, "the driver does not run")
 }
 
 // TestTheMonitorGetsTheLatestRead passes the loops in both orders.

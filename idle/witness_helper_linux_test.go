@@ -52,8 +52,8 @@ type trace struct {
 type account struct {
 	Traces []trace // in the order in which the connections were opened
 	Stats  struct {
-		Connections   int
-		SavedByKernel uint64
+		Connections  int
+		SparedUnread uint64
 	}
 }
 
@@ -143,7 +143,7 @@ func (w *witness) account() (a account) {
 		a.Traces = append(a.Traces, *tr)
 	}
 	stats := w.reaper.Stats()
-	a.Stats.Connections, a.Stats.SavedByKernel = stats.Connections, stats.SavedByKernel
+	a.Stats.Connections, a.Stats.SparedUnread = stats.Connections, stats.SparedUnread
 	return a
 }
 

@@ -14,7 +14,7 @@ import (
 // [Reaper.Update] changes it.
 //
 // OnIdle and OnReap are called on one goroutine of the Reaper, one after the other. They must not
-// block: all judgements wait for them, and a wait above a tenth of the shortest timeout counts as
+// block: all checks wait for them, and a wait above a tenth of the shortest timeout counts as
 // an outage of the server.
 type Config struct {
 	// ReadTimeout is how long the peer may send nothing. Then the connection is read idle: OnIdle
@@ -124,8 +124,8 @@ type Config struct {
 	// TCPKeepAlive makes the kernel look for dead peers too, as in idle.Config. At least 8s.
 	TCPKeepAlive time.Duration
 
-	// OutageGrace bounds how long verdicts about peers are put off after the server could not hear
-	// them, as in idle.Config. If negative, they are not put off.
+	// OutageGrace bounds how long verdicts about peers are postponed after the server could not hear
+	// them, as in idle.Config. If negative, they are not postponed.
 	OutageGrace time.Duration
 
 	// Tick is the step in which deadlines are kept: a connection is judged at most two ticks after

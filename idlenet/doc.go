@@ -1,5 +1,5 @@
 // Package idlenet ends the dead connections of servers on package net: net/http, TLS, gRPC,
-// WebSocket, or your own. It has the limits and the judgement of package idle, without gnet.
+// WebSocket, or your own. It has the limits and the verdicts of package idle, without gnet.
 //
 //	inner, err := net.Listen("tcp", ":8080")
 //	if err != nil {
@@ -61,7 +61,7 @@
 // to 10 ms. If many connections end at once, the last of n is about n times 25 µs later: the
 // goroutine rests for a millisecond after 64, so that living connections are served meanwhile.
 // Times in which the process was stopped or the machine paused do not count against a peer; if
-// connections that were busy all fall silent together, verdicts about peers are held: see
+// connections that were busy all fall silent together, verdicts about peers are suspended: see
 // docs/verdict.md. While bytes of a peer wait unread in the socket, the peer is not idle: the
 // server is.
 //

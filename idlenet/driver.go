@@ -14,7 +14,7 @@ import (
 const (
 	// probesPerTick is the number of connections that are asked in each tick when they were heard
 	// last, so that a silence of all of them is noticed. Looks that have found news count. While
-	// verdicts are held it is probesInHold.
+	// verdicts are suspended it is probesInHold.
 	probesPerTick = 8
 	probesInHold  = 64
 	// countedAtMost bounds the number of connections that are asked, to find out whether a silence

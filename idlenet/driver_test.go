@@ -27,12 +27,12 @@ func TestAHoldLastsUntilBytesArrive(t *testing.T) {
 		beat()
 	}
 	w.Sleep(5 * time.Second)
-	require.True(t, w.ln.Stats().Holding)
+	require.True(t, w.ln.Stats().Suspended)
 	require.Zero(t, w.ln.Stats().Outages, "no byte has ended the silence")
 	require.Zero(t, w.ln.Stats().Reaped.Total())
 	beat()
 	w.Sleep(200 * time.Millisecond)
-	require.False(t, w.ln.Stats().Holding)
+	require.False(t, w.ln.Stats().Suspended)
 	require.Greater(t, w.ln.Stats().OutageTime, 4*time.Second)
 	require.Zero(t, w.ln.Stats().Reaped.Total())
 }
@@ -70,7 +70,7 @@ func TestOneLivingConnectionIsNoSilence(t *testing.T) {
 	for range 90 {
 		beat(all[:1])
 	}
-	require.Zero(t, w.ln.Stats().Holds)
+	require.Zero(t, w.ln.Stats().Suspensions)
 	require.Zero(t, w.ln.Stats().Outages, "the byte of one ends no hold")
 	require.EqualValues(t, 199, w.ln.Stats().Reaped[reap.ReadIdle], "they end in time")
 }
@@ -91,7 +91,7 @@ func TestTimeWithoutConnectionsIsNoSilence(t *testing.T) {
 		w.Sleep(50 * time.Millisecond)
 	}
 	w.Sleep(5 * time.Second)
-	require.True(t, w.ln.Stats().Holding)
+	require.True(t, w.ln.Stats().Suspended)
 }
 
 func TestTimeWithoutConnectionsIsNoOutage(t *testing.T) {
@@ -161,11 +161,11 @@ func TestAHoldEndsWhenOneIsHeard(t *testing.T) {
 		send(all...)
 	}
 	w.Sleep(15 * time.Minute)
-	require.True(t, w.ln.Stats().Holding)
+	require.True(t, w.ln.Stats().Suspended)
 	all[7].Sock.Peer.Send(1)
 	w.Sleep(time.Second)
-	require.False(t, w.ln.Stats().Holding)
-	require.EqualValues(t, 1, w.ln.Stats().Holds)
+	require.False(t, w.ln.Stats().Suspended)
+	require.EqualValues(t, 1, w.ln.Stats().Suspensions)
 }
 
 // TestClosedConnectionsBehindOpenOnesAreFound has many open connections with numbers in a row.

@@ -105,7 +105,7 @@ func TestASilenceHoldsVerdictsOfOwnLimits(t *testing.T) {
 		}
 	}
 	w.Sleep(5 * time.Second)
-	require.True(t, w.ln.Stats().Holding)
+	require.True(t, w.ln.Stats().Suspended)
 	require.Zero(t, w.ln.Stats().Reaped.Total())
 }
 

@@ -29,7 +29,7 @@ var attacks = []attack{
 	{"flood", "connect and close as fast as they can", load.Churn, 0, 50_000, ""},
 	{"idle-flood", "connect, send a message and stop sending", load.Silent, 0, 0, ""},
 	{"one-byte", "send each byte in a segment of its own", load.OneByte, 10 * time.Millisecond, 0, ""},
-	{"handshake-stall", "connect and send nothing", load.Mute, 0, 0, "--first-byte-timeout 5s"},
+	{"silent", "connect and send nothing", load.Mute, 0, 0, "--first-byte-timeout 5s"},
 }
 
 func newAttack() *cobra.Command {

@@ -97,7 +97,7 @@ func (o *options) add(cmd *cobra.Command, connections int, heartbeat, timeout ti
 	f.DurationVar(&o.heartbeat, "heartbeat", heartbeat, "interval between messages of a living connection; by default at most a third of --timeout")
 	f.Float64Var(&o.jitter, "jitter", 0.1, "largest deviation of an interval, as a part of it, 0 to 0.5")
 	f.IntVar(&o.size, "size", 64, "bytes of a message; below 44 an answer to another connection is not noticed")
-	f.IntSliceVar(&o.pids, "pid", nil, "processes of a --target on this machine, to measure them and to stop them in a stall")
+	f.IntSliceVar(&o.pids, "pid", nil, "processes of a --target on this machine, to measure them and to stop them in an outage")
 	f.StringVar(&o.against, "against", "", "result of the same load with --bare, to show the cost of the reaper alone")
 	o.addReport(cmd)
 }

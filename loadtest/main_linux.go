@@ -4,7 +4,7 @@
 //
 //	loadtest hold   -c 100k                         open, send heartbeats, stop sending
 //	loadtest storm  -c 10k --living 200             all stop sending at once
-//	loadtest stall  -c 10k                          the server stops for longer than its timeout
+//	loadtest outage -c 10k                          the server stops for longer than its timeout
 //	loadtest mix | churn | attack NAME | echo       see --help of each
 //	loadtest doctor -c 1m                           check the limits of this machine
 //	loadtest witness --port 7000                    watch a server in production
@@ -85,11 +85,11 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		Version: version.Of(version.Idlewheel),
 		Args:    cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			return usageError{errors.New("name a verb: hold, storm, stall, mix, churn, attack, echo, witness, path, merge or doctor")}
+			return usageError{errors.New("name a verb: hold, storm, outage, mix, churn, attack, echo, witness, path, merge or doctor")}
 		},
 	}
 	root.CompletionOptions.DisableDefaultCmd = true
-	root.AddCommand(newHold(), newStorm(), newStall(), newMix(), newChurn(), newAttack(), newEcho(), newMerge(), newDoctor(),
+	root.AddCommand(newHold(), newStorm(), newOutage(), newMix(), newChurn(), newAttack(), newEcho(), newMerge(), newDoctor(),
 		newWitness(), newPath())
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usageError{suggest.Flag(cmd, err)} })
 	root.SetArgs(args)

@@ -137,7 +137,7 @@ func TestWrongFlagsExitWithTwo(t *testing.T) {
 		"hold --expect lateness.p99<1":       "lateness.p99<1: set a value such as 250ms",
 		"hold --expect bogus<1":              "\"bogus\" is not known: the names are client-bytes",
 		"storm --living 0":                   "--living",
-		"stall --target 127.0.0.1:1":         "--pid",
+		"outage --target 127.0.0.1:1":        "--pid",
 		"mix --mix active=50":                "the sum of the shares is 50 percent",
 		"mix --mix bogus=100":                `"bogus=100" is not a share`,
 		"mix --mix active=50,active=50":      `"active=50" is not a share`,
@@ -298,8 +298,8 @@ func TestLaunchedServer(t *testing.T) {
 			require.NotNil(t, r.Groups[0].Latency["during"])
 			require.NotNil(t, r.Groups[0].Latency["after"])
 		},
-		"stall" + quick: func(t testing.TB, r *result.Result) {
-			require.Equal(t, uint64(60), r.Groups[0].Reaped, "after the stall, at the end of the run")
+		"outage" + quick: func(t testing.TB, r *result.Result) {
+			require.Equal(t, uint64(60), r.Groups[0].Reaped, "after the outage, at the end of the run")
 			longest := time.Duration(0) // answers arrive at SIGCONT, between two phases
 			for _, l := range r.Groups[0].Latency {
 				longest = max(longest, l.Corrected.Quantile(0.99))
@@ -324,7 +324,7 @@ func TestLaunchedServer(t *testing.T) {
 			require.InDelta(t, 500, r.Groups[0].Opened, 60)
 			require.Contains(t, strings.Join(r.Notes, "\n"), "connections per second were opened")
 		},
-		"attack handshake-stall --server-args=--first-byte-timeout=1s --for 3s --calm 1s --living 5" + quick: func(t testing.TB, r *result.Result) {
+		"attack silent --server-args=--first-byte-timeout=1s --for 3s --calm 1s --living 5" + quick: func(t testing.TB, r *result.Result) {
 			require.Equal(t, uint64(60), r.Groups[1].Reaped)
 			require.NotZero(t, r.Groups[1].Lifetime.Count())
 		},
@@ -450,7 +450,7 @@ func TestInterruptedStallContinuesTheServer(t *testing.T) {
 		stopped <- awaitChild("status", "T (stopped)")
 	}()
 	began := time.Now()
-	f := command(t, ctx, "stall -c 20 --timeout 1s --heartbeat 200ms --stall 10m --server "+echoServer())
+	f := command(t, ctx, "outage -c 20 --timeout 1s --heartbeat 200ms --outage 10m --server "+echoServer())
 	require.NotEmpty(t, <-stopped)
 	require.Equal(t, exitInterrupted, f.code)
 	require.Less(t, time.Since(began), exitTimeout, "the server has ended in an orderly way")

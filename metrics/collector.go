@@ -44,23 +44,23 @@ var (
 	events = prom.Desc("idle_events_total", "Idle events, by reason.", "reason")
 	pings  = prom.Desc("heartbeats_sent_total", "Heartbeats sent to silent peers.")
 	missed = prom.Desc("heartbeats_missed_total", "Heartbeats that were not answered in time.")
-	saved  = prom.Desc("saved_by_kernel_total",
-		"Connections that seemed dead while the kernel held unread bytes of the peer.")
-	putOff  = prom.Desc("verdicts_put_off_total", "Verdicts that were put off because of an outage of the server.")
-	outages = prom.Desc("outages_total",
+	spared = prom.Desc("spared_unread_total",
+		"Connections that seemed dead while the kernel had unread bytes of the peer.")
+	postponed = prom.Desc("verdicts_postponed_total", "Verdicts that were postponed because of an outage of the server.")
+	outages   = prom.Desc("outages_total",
 		"Outages of the server: its process was stopped, its machine was paused or its network was down.")
-	outageTime = prom.Desc("outage_seconds_total", "Length of all outages.")
-	holds      = prom.Desc("holds_total",
-		"Times that verdicts were held because many busy connections fell silent together.")
-	groupHolds = prom.Desc("group_holds_total",
-		"Times that verdicts about a group of connections were held because the group fell silent.")
-	groupsHeld = prom.Desc("groups_held", "Groups of connections for which verdicts are held.")
-	holding    = prom.Desc("holding", "1 while verdicts are held, 0 otherwise.")
-	lateness   = prom.Desc("reap_lateness_seconds", "Time between the deadline of a connection and its reap.")
-	entries    = prom.Desc("wheel_entries", "Entries in the timing wheels: one for each connection.")
-	backlog    = prom.Desc("wheel_backlog_entries", "Entries of the timing wheels that are due and not yet checked.")
-	behind     = prom.Desc("wheel_behind_seconds", "Delay of the event loop that is furthest behind with its wheel.")
-	lag        = prom.Desc("driver_lag_seconds",
+	outageTime  = prom.Desc("outage_seconds_total", "Length of all outages.")
+	suspensions = prom.Desc("suspensions_total",
+		"Times that verdicts were suspended because many busy connections fell silent together.")
+	groupSuspensions = prom.Desc("group_suspensions_total",
+		"Times that verdicts about a group of connections were suspended because the group fell silent.")
+	groupsSuspended = prom.Desc("groups_suspended", "Groups of connections for which verdicts are suspended.")
+	suspended       = prom.Desc("verdicts_suspended", "1 while verdicts are suspended, 0 otherwise.")
+	lateness        = prom.Desc("reap_lateness_seconds", "Time between the deadline of a connection and its reap.")
+	entries         = prom.Desc("wheel_entries", "Entries in the timing wheels: one for each connection.")
+	backlog         = prom.Desc("wheel_backlog_entries", "Entries of the timing wheels that are due and not yet checked.")
+	loopDelay       = prom.Desc("loop_delay_seconds", "Delay of the event loop that is latest with its wheel.")
+	clockDelay      = prom.Desc("clock_delay_seconds",
 		"Largest delay of the clock of the wheels in the last 10 to 20 seconds.")
 	output = prom.Desc("pending_output_bytes",
 		"Bytes of output that wait in the buffers of all connections; 0 without a limit of all output.")
@@ -91,8 +91,9 @@ func NewCollector(r reap.Reaper) *Collector {
 // Describe sends the descriptions of all metrics.
 func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		connections, limit, opened, closed, observed, prom.RejectedDesc, reads, events, pings, missed, saved,
-		putOff, outages, outageTime, holds, groupHolds, groupsHeld, holding, lateness, entries, backlog, behind, lag, output, unwritable, cuts, build,
+		connections, limit, opened, closed, observed, prom.RejectedDesc, reads, events, pings, missed, spared,
+		postponed, outages, outageTime, suspensions, groupSuspensions, groupsSuspended, suspended, lateness,
+		entries, backlog, loopDelay, clockDelay, output, unwritable, cuts, build,
 	} {
 		ch <- d
 	}
@@ -133,17 +134,17 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	counter(reads, s.Reads)
 	counter(pings, s.Pings)
 	counter(missed, s.Missed)
-	counter(saved, s.SavedByKernel)
-	counter(putOff, s.PutOff)
+	counter(spared, s.SparedUnread)
+	counter(postponed, s.Postponed)
 	counter(outages, s.Outages)
 	send(prometheus.CounterValue, outageTime, s.OutageTime.Seconds())
-	counter(holds, s.Holds)
-	counter(groupHolds, s.GroupHolds)
-	gauge(groupsHeld, float64(len(s.Held))-prom.OneIf(s.Holding))
-	gauge(holding, prom.OneIf(s.Holding))
+	counter(suspensions, s.Suspensions)
+	counter(groupSuspensions, s.GroupSuspensions)
+	gauge(groupsSuspended, float64(len(s.SuspendedFor))-prom.OneIf(s.Suspended))
+	gauge(suspended, prom.OneIf(s.Suspended))
 	gauge(entries, float64(s.Entries))
-	gauge(behind, s.Behind.Seconds())
-	gauge(lag, s.DriverLag.Seconds())
+	gauge(loopDelay, s.LoopDelay.Seconds())
+	gauge(clockDelay, s.ClockDelay.Seconds())
 	gauge(output, float64(s.PendingOutput))
 	gauge(unwritable, float64(s.Unwritable))
 	for _, part := range []float64{0.5, 0.75, 1} {

@@ -25,7 +25,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m, goleak.IgnoreCurrent()) }
 
-// A handler obeys the first byte of each message: h holds the connection, c closes it, and b
+// A handler obeys the first byte of each message: h suspensions the connection, c closes it, and b
 // blocks the event loop. It ignores other bytes.
 type handler struct {
 	gnet.BuiltinEventEngine
@@ -254,14 +254,14 @@ func TestAVerdictIsCountedAsClosedOrObserved(t *testing.T) {
 func TestTheDriverIsLateWhileNoLoopIsBehind(t *testing.T) {
 	h, addr := serve(t, idle.Config{ReadTimeout: time.Minute, Tick: 10 * time.Millisecond})
 	dial(t, addr, "x")
-	require.Eventually(t, func() bool { return h.reaper.Stats().DriverLag > 0 }, 20*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return h.reaper.Stats().ClockDelay > 0 }, 20*time.Second, time.Millisecond)
 	c := metrics.NewCollector(h.reaper)
-	least := h.reaper.Stats().DriverLag.Seconds()
-	got := values(t, c, "idlewheel_driver_lag_seconds")[""]
-	most := h.reaper.Stats().DriverLag.Seconds()
+	least := h.reaper.Stats().ClockDelay.Seconds()
+	got := values(t, c, "idlewheel_clock_delay_seconds")[""]
+	most := h.reaper.Stats().ClockDelay.Seconds()
 	require.GreaterOrEqual(t, got, least)
 	require.LessOrEqual(t, got, most)
-	require.Zero(t, values(t, c, "idlewheel_wheel_behind_seconds")[""], "no connection is due")
+	require.Zero(t, values(t, c, "idlewheel_loop_delay_seconds")[""], "no connection is due")
 }
 
 // TestAnOutageIsCountedAndAHoldIsShown silences all busy connections at once, and then lets one of
@@ -270,8 +270,8 @@ func TestAnOutageIsCountedAndAHoldIsShown(t *testing.T) {
 	h, addr := serve(t, idle.Config{ReadTimeout: 2 * time.Second, Tick: 50 * time.Millisecond})
 	c := metrics.NewCollector(h.reaper)
 	value := func(name string) float64 { return values(t, c, name)[""] }
-	require.Zero(t, value("idlewheel_holds_total"))
-	require.Zero(t, value("idlewheel_holding"))
+	require.Zero(t, value("idlewheel_suspensions_total"))
+	require.Zero(t, value("idlewheel_verdicts_suspended"))
 
 	var conns []net.Conn
 	for range 40 {
@@ -280,22 +280,22 @@ func TestAnOutageIsCountedAndAHoldIsShown(t *testing.T) {
 	stop := testpeer.KeepSending(t, conns)
 	time.Sleep(time.Second)
 	stop()
-	require.Eventually(t, func() bool { return value("idlewheel_holds_total") == 1 }, 4*time.Second, 10*time.Millisecond)
-	require.EqualValues(t, 1, value("idlewheel_holding"))
+	require.Eventually(t, func() bool { return value("idlewheel_suspensions_total") == 1 }, 4*time.Second, 10*time.Millisecond)
+	require.EqualValues(t, 1, value("idlewheel_verdicts_suspended"))
 	time.Sleep(2 * time.Second)
 	require.Zero(t, sum(values(t, c, "idlewheel_connections_closed_total")), "all deadlines have passed")
 
 	outages, length := value("idlewheel_outages_total"), value("idlewheel_outage_seconds_total")
 	_, err := conns[0].Write([]byte("x"))
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { return value("idlewheel_holding") == 0 }, 2*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return value("idlewheel_verdicts_suspended") == 0 }, 2*time.Second, 10*time.Millisecond)
 	require.Greater(t, value("idlewheel_outages_total"), outages)
 	require.Greater(t, value("idlewheel_outage_seconds_total"), length+2)
-	require.Eventually(t, func() bool { return value("idlewheel_verdicts_put_off_total") > 0 }, 10*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return value("idlewheel_verdicts_postponed_total") > 0 }, 10*time.Second, 10*time.Millisecond)
 	require.Eventually(t, func() bool { // the Reaper may change between Stats and the scrape
 		s := h.reaper.Stats()
-		return value("idlewheel_outages_total") == float64(s.Outages) && value("idlewheel_holds_total") == float64(s.Holds) &&
+		return value("idlewheel_outages_total") == float64(s.Outages) && value("idlewheel_suspensions_total") == float64(s.Suspensions) &&
 			value("idlewheel_outage_seconds_total") == s.OutageTime.Seconds() &&
-			value("idlewheel_verdicts_put_off_total") == float64(s.PutOff)
+			value("idlewheel_verdicts_postponed_total") == float64(s.Postponed)
 	}, 10*time.Second, 10*time.Millisecond)
 }

@@ -53,7 +53,7 @@ type ConnInfo struct {
 	// output only), "handshake" until Conn.Ready (with HandshakeTimeout only), and "open"
 	// otherwise. If several apply, it is the first of them.
 	State  string
-	Due    time.Duration // until the next judgement
+	Due    time.Duration // until the next check
 	Missed int           // pings without an answer
 }
 

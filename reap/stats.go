@@ -21,42 +21,43 @@ type Stats struct {
 	Events          Counts        // idle events
 	Pings           uint64        // heartbeats sent
 	Missed          uint64        // of Pings, not answered in time
-	Rescheduled     uint64        // judgements that found the connection alive
-	SavedByKernel   uint64        // connections that seemed dead, but the kernel had newer bytes
+	Rescheduled     uint64        // checks that found the connection alive
+	SparedUnread    uint64        // connections that seemed dead, but the kernel had newer bytes
 	Lateness        LatenessStats // of Reaped
 	Entries         int           // entries in the wheels
 	Updates         uint64        // calls of Update that changed the Config
 	PendingOutput   int           // bytes in gnet's buffers, as last seen; 0 without OutputLimit.Total
 	Unwritable      int           // of Connections, not writable by OutputMarks; gnet only
 
-	// PutOff counts the judgements that an outage has put off: a deadline had passed, but the
-	// server could not have heard the peer. A connection may be judged several times.
-	PutOff uint64
+	// Postponed counts the verdicts that an outage has postponed: a deadline had passed, but the
+	// server could not have heard the peer. A connection may count several times.
+	Postponed uint64
 	// Outages counts the times in which the server could not hear its peers: its process was
 	// stopped, its machine was paused, or its network was down.
 	Outages    uint64
 	OutageTime time.Duration // the sum of their lengths
-	// Holds counts how often verdicts were held because all connections that had been busy together
-	// fell silent, and GroupHolds the same for each [Group]: a part of the network may be several.
-	// Holding is true while verdicts about all connections are held. Held are the silences of all
-	// connections and of groups for which verdicts are held now, the longest first.
-	Holds, GroupHolds uint64
-	Holding           bool
-	Held              []Hold
+	// Suspensions counts how often verdicts were suspended because all connections that had been
+	// busy together fell silent, and GroupSuspensions the same for each [Group]: a part of the
+	// network may be several. Suspended is true while verdicts about all connections are suspended.
+	// SuspendedFor are the silences of all connections and of groups for which they are, the
+	// longest first.
+	Suspensions, GroupSuspensions uint64
+	Suspended                     bool
+	SuspendedFor                  []Suspension
 
-	// Behind is the delay of the event loop that is furthest behind with its judgements. It is 0 if
-	// one task is enough for all that is due.
-	Behind time.Duration
-	// DriverLag is the greatest delay of the driver in the last ten to twenty seconds. If it is
+	// LoopDelay is the delay of the event loop that is latest with its checks. It is 0 if one task
+	// is enough for all that is due.
+	LoopDelay time.Duration
+	// ClockDelay is the greatest delay of the clock in the last ten to twenty seconds. If it is
 	// large, the process was stopped or short of CPU.
-	DriverLag time.Duration
+	ClockDelay time.Duration
 }
 
-// A Hold is a silence of connections that had been busy together, for which verdicts about their
-// peers are held.
-type Hold struct {
+// A Suspension is a silence of connections that had been busy together, for which verdicts about
+// their peers are suspended.
+type Suspension struct {
 	Group Group         // the zero Group is that of all connections
-	For   time.Duration // since the last byte. No dead connection is kept for longer by the hold
+	For   time.Duration // since the last byte. No dead connection is kept for longer
 }
 
 // A Group names connections that share a part of the way to their peers. One of its fields is set.

@@ -90,7 +90,7 @@ Each measurement is a process of its own; a round takes all servers in turn.
 - echo: user and system time of the server, while each connection sends a byte once a second for %v.
 - late: then all connections become silent. From the last byte sent to the end seen by the client, less the timeout of %v.
   Early is the number of connections that were closed before their timeout. Here idle and idlenet have OutageGrace -1,
-  because by default they hold verdicts if all peers fall silent together.
+  because by default they suspend verdicts if all peers fall silent together.
 - cut off after a stop: the process is stopped for %v, while each connection goes on to send a byte once a second. The
   part of these living connections that the server has closed.
 `

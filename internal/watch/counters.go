@@ -77,7 +77,7 @@ type Counters struct {
 func (c *Counters) countStay(v verdict.Verdict) {
 	c.Rescheduled++
 	if v.PutOff {
-		c.PutOff++
+		c.Postponed++
 	}
 }
 
@@ -102,15 +102,15 @@ func (c *Counters) Add(o *Counters) {
 	c.Rescheduled += o.Rescheduled
 	c.Pings += o.Pings
 	c.Missed += o.Missed
-	c.SavedByKernel += o.SavedByKernel
+	c.SparedUnread += o.SparedUnread
 	c.ClosedByPeer += o.ClosedByPeer
 	c.ClosedByHandler += o.ClosedByHandler
 	c.Failed += o.Failed
 	c.Refused += o.Refused
-	c.PutOff += o.PutOff
+	c.Postponed += o.Postponed
 	c.Entries += o.Entries
 	c.Unwritable += o.Unwritable
-	c.Behind = max(c.Behind, o.Behind)
+	c.LoopDelay = max(c.LoopDelay, o.LoopDelay)
 	c.Events.Add(&o.Events)
 	c.Reaped.Add(&o.Reaped)
 	c.Observed.Add(&o.Observed)

@@ -54,9 +54,9 @@ func TestThePartsOfStatsAddUp(t *testing.T) {
 		n++
 		want := n * 111
 		switch name {
-		case ".Stats.Behind", ".Lateness.max":
+		case ".Stats.LoopDelay", ".Lateness.max":
 			want = n * 100 // the worst of all parts
-		case ".Stats.DriverLag", ".Stats.Updates", ".Stats.Outages", ".Stats.OutageTime", ".Stats.Holds", ".Stats.GroupHolds", ".Stats.PendingOutput":
+		case ".Stats.ClockDelay", ".Stats.Updates", ".Stats.Outages", ".Stats.OutageTime", ".Stats.Suspensions", ".Stats.GroupSuspensions", ".Stats.PendingOutput":
 			want = 0 // counted by the Watcher and the front end
 		case ".Stats.Lateness.Count", ".Stats.Lateness.Sum", ".Stats.Lateness.Max":
 			want = 0 // export sets them

@@ -41,7 +41,7 @@ func newLagging(t *testing.T) (lag func(at mono.Time, runs bool) time.Duration, 
 	round(mono.Time(100 * time.Millisecond))
 	return func(at mono.Time, runs bool) time.Duration {
 		p.now = at
-		return p.Stats(new(Counters), runs).DriverLag
+		return p.Stats(new(Counters), runs).ClockDelay
 	}, round
 }
 

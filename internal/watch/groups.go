@@ -230,13 +230,13 @@ func (w *Watcher) reportGroups() {
 		switch {
 		case f.found.Held > 0:
 			w.Warn(&w.warnings.group, "nothing is heard from a group of connections that were busy until now: "+
-				"verdicts about their peers are held", "group", f.name, "silent", f.found.Held, "groups", len(findings))
+				"verdicts about their peers are suspended", "group", f.name, "silent", f.found.Held, "groups", len(findings))
 		case f.found.GivenUp:
 			w.Warn(&w.warnings.group, "nothing was heard from a group of connections for two timeouts: "+
-				"verdicts about their peers are not held any more", "group", f.name, "groups", len(findings))
+				"verdicts about their peers go on", "group", f.name, "groups", len(findings))
 		default:
 			w.Warn(&w.warnings.group, "the silence of a group of connections is over: "+
-				"verdicts about their peers are put off by its length", "group", f.name, "outage", f.found.Outage.Length, "groups", len(findings))
+				"verdicts about their peers are postponed by its length", "group", f.name, "outage", f.found.Outage.Length, "groups", len(findings))
 		}
 	}
 }
@@ -288,18 +288,18 @@ func (w *Watcher) resumeGroups(now mono.Time) {
 	}
 }
 
-// held returns the silences for which verdicts are held. The caller holds mu.
-func (w *Watcher) held(now mono.Time) (holds []reap.Hold) {
+// held returns the silences for which verdicts are suspended. The caller holds mu.
+func (w *Watcher) held(now mono.Time) (holds []reap.Suspension) {
 	add := func(name reap.Group, state *outage.State) {
 		if state.Held() {
-			holds = append(holds, reap.Hold{Group: name, For: now.Sub(state.Count.To)})
+			holds = append(holds, reap.Suspension{Group: name, For: now.Sub(state.Count.To)})
 		}
 	}
 	add(reap.Group{}, w.Monitor.State())
 	for name, g := range w.watched() {
 		add(name, g.monitor.State())
 	}
-	slices.SortFunc(holds, func(a, b reap.Hold) int {
+	slices.SortFunc(holds, func(a, b reap.Suspension) int {
 		return cmp.Or(cmp.Compare(b.For, a.For), strings.Compare(a.Group.String(), b.Group.String()))
 	})
 	return holds

@@ -82,7 +82,7 @@ func (w *town) sample(name reap.Group) *sample {
 var network0 = reap.Group{Remote: netip.MustParsePrefix("10.0.0.0/16")}
 
 func (w *town) held() (names []reap.Group) {
-	for _, h := range w.Stats(&Counters{}, true).Held {
+	for _, h := range w.Stats(&Counters{}, true).SuspendedFor {
 		names = append(names, h.Group)
 	}
 	return names
@@ -102,7 +102,7 @@ func TestAGroupThatFallsSilentIsHeld(t *testing.T) {
 	require.Empty(t, w.closed, "they may be heard again")
 	w.live(5*time.Second, false, true)
 	require.Len(t, w.closed, 48)
-	require.Positive(t, w.Stats(&Counters{}, true).GroupHolds)
+	require.Positive(t, w.Stats(&Counters{}, true).GroupSuspensions)
 }
 
 // TestAGroupThatIsHeardAgainGetsAChance ends the silence of a network after a timeout and a half.
@@ -139,8 +139,8 @@ func TestAnOutageOfAllIsNoSilenceOfAGroup(t *testing.T) {
 	w.last = 0
 	w.live(20*time.Second, true, true)
 	stats := w.Stats(&Counters{}, true)
-	require.EqualValues(t, 1, stats.Holds)
-	require.Zero(t, stats.GroupHolds)
+	require.EqualValues(t, 1, stats.Suspensions)
+	require.Zero(t, stats.GroupSuspensions)
 	w.live(3*time.Second, false, true)
 	require.Contains(t, w.held(), network0, "a silence of 2.5 s is enough")
 }
@@ -161,7 +161,7 @@ func TestASmallGroupIsNotHeld(t *testing.T) {
 	w.live(40*time.Second, true, true)
 	w.live(33*time.Second, false, true)
 	require.Len(t, w.closed, groupBusy-1)
-	require.Zero(t, w.Stats(&Counters{}, true).GroupHolds)
+	require.Zero(t, w.Stats(&Counters{}, true).GroupSuspensions)
 }
 
 // TestALargeGroupIsFoundAmongThousands has more groups than are counted: each connection is from a
@@ -192,7 +192,7 @@ func TestASampleIsOfAllConnections(t *testing.T) {
 	w := newTown(t, 1200)
 	w.inRow = true
 	w.live(90*time.Second, true)
-	require.Zero(t, w.Stats(&Counters{}, true).GroupHolds)
+	require.Zero(t, w.Stats(&Counters{}, true).GroupSuspensions)
 	members := w.sample(network0).members
 	require.Len(t, members, sampleSeen)
 	require.True(t, slices.ContainsFunc(members, func(m member) bool { return m.id >= 1000 }))
@@ -222,7 +222,7 @@ func TestOneOfAGroupIsHeard(t *testing.T) {
 		w.conns[spared].Front.Heard = w.Clock.Stamp().Short()
 		w.live(time.Second, false)
 	}
-	require.Zero(t, w.Stats(&Counters{}, true).GroupHolds)
+	require.Zero(t, w.Stats(&Counters{}, true).GroupSuspensions)
 	require.Empty(t, w.watched()[name].monitor.State().Silent)
 	w.live(9*time.Second, false)
 	require.Len(t, w.closed, 2999, "in time")

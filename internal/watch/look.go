@@ -183,7 +183,7 @@ func (s looker[C]) learn(id uint32, c *Conn[C], f *verdict.Facts, now mono.Time,
 		s.Large.keep(id, f.Large)
 	}
 	if heard && seemsDead {
-		s.Counters.SavedByKernel++
+		s.Counters.SparedUnread++
 	}
 	// A byte that came within a step of the kernel's clock after the last known one has no date of
 	// its own. It counts at its latest possible instant if no event has told of it.

@@ -43,7 +43,7 @@ func TestOnlyTheSeeminglyDeadAreSavedByTheKernel(t *testing.T) {
 	p.Poll(id, c)
 	p.pass(5 * time.Second)
 	require.Greater(t, p.asked, 2)
-	require.Zero(t, p.Counters.SavedByKernel)
+	require.Zero(t, p.Counters.SparedUnread)
 }
 
 // TestObserveOnlyIsCountedOnce observes a connection, which is closed by a kick all the same.
@@ -67,7 +67,7 @@ func TestTheKernelIsAskedWhenAVerdictIsPutOff(t *testing.T) {
 	p.pass(time.Second)
 	p.now = p.now.Add(30 * time.Second)
 	p.pass(p.Clock.Tick())
-	require.EqualValues(t, 1, p.Counters.PutOff)
+	require.EqualValues(t, 1, p.Counters.Postponed)
 	require.Equal(t, 1, p.asked)
 }
 

@@ -84,5 +84,5 @@ func TestOutagesAreLogged(t *testing.T) {
 		p.Report(f)
 	}
 	logging.Of(p.Settings().Logger).Flush()
-	require.Regexp(t, "(?s)are held.*are not held any more.*the silence of all connections is over.*the server stood still", log.String())
+	require.Regexp(t, "(?s)are suspended.*peers go on.*the silence of all connections is over.*the server stood still", log.String())
 }

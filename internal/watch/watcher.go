@@ -127,16 +127,16 @@ func (w *Watcher) Report(f outage.Finding) {
 	switch {
 	case f.Held > 0:
 		w.Warn(&w.warnings.hold, "nothing is heard from connections that were busy until now: "+
-			"verdicts about peers are held", "silent", f.Held)
+			"verdicts about peers are suspended", "silent", f.Held)
 	case f.GivenUp:
 		w.Warn(&w.warnings.outage, "nothing was heard from any connection for two timeouts: "+
-			"verdicts about peers are not held any more", "outage", f.Outage.Length)
+			"verdicts about peers go on", "outage", f.Outage.Length)
 	case f.Outage.Length > 0 && f.Silent:
 		w.Warn(&w.warnings.outage, "the silence of all connections is over: "+
-			"verdicts about peers are put off by its length", "outage", f.Outage.Length)
+			"verdicts about peers are postponed by its length", "outage", f.Outage.Length)
 	case f.Outage.Length > 0:
 		w.Warn(&w.warnings.outage, "the server stood still: "+
-			"verdicts about peers are put off by the length of the outage", "outage", f.Outage.Length)
+			"verdicts about peers are postponed by the length of the outage", "outage", f.Outage.Length)
 	}
 }
 
@@ -153,13 +153,13 @@ func (w *Watcher) Stats(all *Counters, runs bool) reap.Stats {
 	if runs { // it may be late at present
 		w.noteLag(now)
 	}
-	s.DriverLag = w.lag.Worst(now, lagWindow)
-	s.Outages, s.OutageTime, s.Holds = w.Monitor.Outages, w.Monitor.Time, w.Monitor.Holds
-	s.GroupHolds = w.groups.holds
+	s.ClockDelay = w.lag.Worst(now, lagWindow)
+	s.Outages, s.OutageTime, s.Suspensions = w.Monitor.Outages, w.Monitor.Time, w.Monitor.Holds
+	s.GroupSuspensions = w.groups.holds
 	if runs {
-		s.Held = w.held(now)
+		s.SuspendedFor = w.held(now)
 	}
-	s.Holding = runs && w.Monitor.State().Held()
+	s.Suspended = runs && w.Monitor.State().Held()
 	return s
 }
 

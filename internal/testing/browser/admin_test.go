@@ -119,14 +119,14 @@ func TestThePageReportsABlockedLoopAndKeepsItsRing(t *testing.T) {
 func TestThePageTellsThatVerdictsAreHeld(t *testing.T) {
 	f, tab := show(t, scene{loops: 2, connections: 400}, `document.querySelector("#outages").dataset.value === "0"`)
 	require.Equal(t, "none", eval[string](t, tab, `document.querySelector("#away").textContent`))
-	const shown = `document.querySelector("#held").checkVisibility()`
+	const shown = `document.querySelector("#suspended").checkVisibility()`
 	require.False(t, eval[bool](t, tab, shown))
-	f.set(func(s *scene) { s.holding = true })
+	f.set(func(s *scene) { s.suspended = true })
 	wait(t, tab, shown)
-	require.Contains(t, eval[string](t, tab, `document.querySelector("#held").innerText`), "Silent are: remote 192.0.2.0/24 (13 s)")
-	require.Equal(t, "status", eval[string](t, tab, `document.querySelector("#held").parentElement.getAttribute("role")`),
+	require.Contains(t, eval[string](t, tab, `document.querySelector("#suspended").innerText`), "Silent are: remote 192.0.2.0/24 (13 s)")
+	require.Equal(t, "status", eval[string](t, tab, `document.querySelector("#suspended").parentElement.getAttribute("role")`),
 		"a screen reader tells it")
-	f.set(func(s *scene) { s.holding, s.outages = false, 1 })
+	f.set(func(s *scene) { s.suspended, s.outages = false, 1 })
 	wait(t, tab, `!`+shown)
 	require.Equal(t, "1", eval[string](t, tab, `document.querySelector("#outages").textContent`))
 	require.Equal(t, "8.2 s in all", eval[string](t, tab, `document.querySelector("#away").textContent`))
@@ -265,7 +265,7 @@ func TestThePageExplainsItsFigures(t *testing.T) {
 		require.Equal(t, want, eval[string](t, tab, `document.querySelector("#pressure-hint").textContent`))
 		run(t, tab, chromedp.Click("details.words summary", chromedp.ByQuery))
 		words := eval[string](t, tab, `document.querySelector("details.words").innerText`)
-		for _, word := range []string{"Saved by kernel:", "Behind:", "Clock late:", "Mean lateness:", "Outages:"} {
+		for _, word := range []string{"Spared:", "Loop delay:", "Clock late:", "Mean lateness:", "Outages:"} {
 			require.Contains(t, words, word)
 		}
 		tokens := strings.Count(eval[string](t, tab, `document.body.innerText`), "without an admin token")

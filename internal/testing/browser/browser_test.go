@@ -203,13 +203,13 @@ func TestReports(t *testing.T) {
 // TestViews opens the page in windows of several sizes and keeps screenshots.
 func TestViews(t *testing.T) {
 	scenes := map[string]scene{
-		"few":   {loops: 1, connections: 7, reaped: 2, writable: true, token: "s3cret", uptime: 75},
-		"2":     {thorough: true, loops: 2, connections: 1000, reaped: 30, writable: true, token: "s3cret", uptime: 4000},
-		"16":    {thorough: true, loops: 16, connections: 100_000, reaped: 1234, uptime: 90_000},
-		"64":    {loops: 64, connections: 1_000_000, reaped: 123_456, writable: true, token: "s3cret", uptime: 900_000, status: "draining"},
-		"empty": {loops: 1, status: "starting"},
-		"net":   {loops: 2, connections: 40, reaped: 3, uptime: 4000, net: true},
-		"held":  {loops: 2, connections: 1000, reaped: 30, uptime: 4000, outages: 1, holding: true},
+		"few":       {loops: 1, connections: 7, reaped: 2, writable: true, token: "s3cret", uptime: 75},
+		"2":         {thorough: true, loops: 2, connections: 1000, reaped: 30, writable: true, token: "s3cret", uptime: 4000},
+		"16":        {thorough: true, loops: 16, connections: 100_000, reaped: 1234, uptime: 90_000},
+		"64":        {loops: 64, connections: 1_000_000, reaped: 123_456, writable: true, token: "s3cret", uptime: 900_000, status: "draining"},
+		"empty":     {loops: 1, status: "starting"},
+		"net":       {loops: 2, connections: 40, reaped: 3, uptime: 4000, net: true},
+		"suspended": {loops: 2, connections: 1000, reaped: 30, uptime: 4000, outages: 1, suspended: true},
 	}
 	for name, s := range scenes {
 		t.Run(name, func(t *testing.T) {

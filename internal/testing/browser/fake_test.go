@@ -40,7 +40,7 @@ type scene struct {
 	few                        bool   // a ring has four equally full sectors
 	blocked                    bool   // an event loop does not answer
 	outages                    int
-	holding                    bool   // verdicts are held
+	suspended                  bool   // verdicts are
 	limits                     object // those of hello if nil
 	missing, forbidden         bool   // the answers to a kick
 	crowded, ended             string // why there is no stream, and why one ends
@@ -108,11 +108,11 @@ func (s scene) frame(up float64) object {
 		"now_ms": time.Now().UnixMilli(), "uptime_seconds": up, "status": status,
 		"connections": s.connections, "limit": max(19_000, s.connections*3/2), "limit_why": "65536 descriptors, less 500 for everything else",
 		"opened": s.connections + s.reaped + left, "closed": s.reaped + left,
-		"reads": int(up * 250), "rejected": 12, "saved_by_kernel": 3,
-		"outages": s.outages, "outage_seconds": 8.2 * float64(s.outages), "put_off": 289 * s.outages, "holds": s.outages, "holding": s.holding,
-		"held":     []object{{"group": "remote 192.0.2.0/24", "silent_seconds": 12.5}}[:map[bool]int{true: 1}[s.holding]],
-		"reaped":   object{"read idle": s.reaped - s.reaped/9, "below min rate": s.reaped / 9},
-		"lateness": object{"count": s.reaped, "mean_seconds": .0512, "max_seconds": .109}, "behind_seconds": 0, "driver_lag_seconds": .00013,
+		"reads": int(up * 250), "rejected": 12, "spared_unread": 3,
+		"outages": s.outages, "outage_seconds": 8.2 * float64(s.outages), "postponed": 289 * s.outages, "suspensions": s.outages, "suspended": s.suspended,
+		"suspended_for": []object{{"group": "remote 192.0.2.0/24", "silent_seconds": 12.5}}[:map[bool]int{true: 1}[s.suspended]],
+		"reaped":        object{"read idle": s.reaped - s.reaped/9, "below min rate": s.reaped / 9},
+		"lateness":      object{"count": s.reaped, "mean_seconds": .0512, "max_seconds": .109}, "loop_delay_seconds": 0, "clock_delay_seconds": .00013,
 		"pressure": object{"connections": .667, "descriptors": .87, "heap": .012}, "rings": rings, "blocked": s.blocked,
 	}
 	idle := []object{}

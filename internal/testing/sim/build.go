@@ -250,7 +250,7 @@ func (w *World) run() {
 	}
 	w.N["holds"] = int(w.Monitor.Holds)
 	w.front.Finish()
-	w.N["holds of groups"] = int(w.Server.Stats().GroupHolds)
+	w.N["holds of groups"] = int(w.Server.Stats().GroupSuspensions)
 	w.N["observed"] = int(w.Server.Stats().Observed.Total())
 }
 

@@ -143,7 +143,7 @@ func TestRateOfChurn(t *testing.T) {
 func TestAttackLeavesOthersAlone(t *testing.T) {
 	needs.Long(t)
 	t.Parallel()
-	for _, attack := range []string{"idle-flood", "slowloris", "handshake-stall", "flood --rate 2000", "one-byte"} {
+	for _, attack := range []string{"idle-flood", "slowloris", "silent", "flood --rate 2000", "one-byte"} {
 		fair.RunParallel(t, attack, func(t testing.TB) {
 			want, got := run(t, func() faults { return faults{timeout: timeout} },
 				"attack "+attack+" -c 100 --living 20 --every 50ms --heartbeat 300ms --timeout 1500ms --for 2s --calm 1s")
@@ -152,7 +152,7 @@ func TestAttackLeavesOthersAlone(t *testing.T) {
 			require.InDelta(t, want.opened, living.Opened+attackers.Opened, 10, "except for connections at the end")
 			require.Zero(t, living.Lost+living.Starved+living.Unanswered+living.Skipped)
 			require.Less(t, living.Latency["during"].Corrected.P50, 50*time.Millisecond)
-			if attack == "idle-flood" || attack == "handshake-stall" {
+			if attack == "idle-flood" || attack == "silent" {
 				require.GreaterOrEqual(t, attackers.Reaped, 100)
 			}
 		})
@@ -329,22 +329,22 @@ func TestStarvedConnectionsAreNotBlamedOnTheTarget(t *testing.T) {
 	})
 }
 
-// TestStall stops a server for half of its timeout, which it survives, and for one and a half: its
+// TestOutage stops a server for half of its timeout, which it survives, and for one and a half: its
 // deadlines pass while messages wait, and it closes living connections.
-func TestStall(t *testing.T) {
+func TestOutage(t *testing.T) {
 	needs.Long(t)
 	t.Parallel()
 	for _, tc := range []struct {
-		stall time.Duration
-		code  int
+		length time.Duration
+		code   int
 	}{{300 * time.Millisecond, exitPassed}, {2250 * time.Millisecond, exitFailed}} {
-		fair.RunParallel(t, tc.stall.String(), func(t testing.TB) {
+		fair.RunParallel(t, tc.length.String(), func(t testing.TB) {
 			server := serveElsewhere(t, timeout)
-			got := start(t, fmt.Sprintf("stall -c 100 --timeout 1500ms --heartbeat 200ms --tick 10ms --stall %v --pid %d --target %s",
-				tc.stall, server.cmd.Process.Pid, server.addr)).wait(t)
+			got := start(t, fmt.Sprintf("outage -c 100 --timeout 1500ms --heartbeat 200ms --tick 10ms --outage %v --pid %d --target %s",
+				tc.length, server.cmd.Process.Pid, server.addr)).wait(t)
 			ended := time.Now()
 			want := server.end(t)
-			// Closed right after the stall, 2.5 s before the end, and not in the phase of silence.
+			// Closed right after the outage, 2.5 s before the end, and not in the phase of silence.
 			alive := 0
 			for _, at := range want.Closed {
 				if ended.Sub(at) > 2300*time.Millisecond {
@@ -361,14 +361,14 @@ func TestStall(t *testing.T) {
 	}
 }
 
-// TestSignalsDuringAStallContinueTheServer ends the program while the server is stopped.
-func TestSignalsDuringAStallContinueTheServer(t *testing.T) {
+// TestSignalsDuringAnOutageContinueTheServer ends the program while the server is stopped.
+func TestSignalsDuringAnOutageContinueTheServer(t *testing.T) {
 	t.Parallel()
 	for _, sig := range []syscall.Signal{syscall.SIGHUP, syscall.SIGTERM, syscall.SIGINT} {
 		fair.RunParallel(t, sig.String(), func(t testing.TB) {
 			server := serveElsewhere(t, 500*time.Millisecond)
 			pid := server.cmd.Process.Pid
-			p := start(t, "stall -c 20 --timeout 500ms --heartbeat 100ms --tick 10ms --stall 30s --pid "+strconv.Itoa(pid)+" --target "+server.addr)
+			p := start(t, "outage -c 20 --timeout 500ms --heartbeat 100ms --tick 10ms --outage 30s --pid "+strconv.Itoa(pid)+" --target "+server.addr)
 			for deadline := time.Now().Add(20 * time.Second); !stopped(t, pid); time.Sleep(10 * time.Millisecond) {
 				require.True(t, time.Now().Before(deadline), "the server was not stopped within 20 s")
 			}
@@ -384,12 +384,12 @@ func TestSignalsDuringAStallContinueTheServer(t *testing.T) {
 	}
 }
 
-// TestStallRefusesForeignProcess names a process that is not the server.
-func TestStallRefusesForeignProcess(t *testing.T) {
+// TestOutageRefusesForeignProcess names a process that is not the server.
+func TestOutageRefusesForeignProcess(t *testing.T) {
 	fair.TryParallel(t, func(t testing.TB) {
 		s := serve(t, faults{timeout: timeout})
 		other := serveElsewhere(t, timeout)
-		got := start(t, fmt.Sprintf("stall -c 20 --timeout 1500ms --pid %d --target %s", other.cmd.Process.Pid, s.addr)).wait(t)
+		got := start(t, fmt.Sprintf("outage -c 20 --timeout 1500ms --pid %d --target %s", other.cmd.Process.Pid, s.addr)).wait(t)
 		require.Equal(t, exitUsage, got.code, got.text)
 		require.Contains(t, got.text, "this process has no listening socket of "+s.addr)
 		require.Zero(t, s.truth().opened, "it opens no connection")

@@ -14,23 +14,23 @@ import (
 	"github.com/idlewheel/idlewheel/loadtest/internal/machine"
 )
 
-func newStall() *cobra.Command {
+func newOutage() *cobra.Command {
 	var o options
-	var stall time.Duration
+	var length time.Duration
 	cmd := &cobra.Command{
-		Use: "stall", Short: "Stop the server for longer than its timeout, while heartbeats arrive", Args: noArgs,
+		Use: "outage", Short: "Stop the server for longer than its timeout, while heartbeats arrive", Args: noArgs,
 		Long: `Stop the server (SIGSTOP) for longer than its timeout, while heartbeats arrive, and continue it (SIGCONT). A reaper that
 reads its clock before its sockets closes living connections.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.check(); err != nil {
 				return err
 			}
-			if stall == 0 {
-				stall = o.timeout * 3 / 2
+			if length == 0 {
+				length = o.timeout * 3 / 2
 			}
 			switch {
-			case stall < 0:
-				return usageError{fmt.Errorf("--stall is %v: set a positive duration", stall)}
+			case length < 0:
+				return usageError{fmt.Errorf("--outage is %v: set a positive duration", length)}
 			case o.timeout == 0:
 				return usageError{errors.New("--timeout is 0: set the timeout of the target")}
 			case len(o.targets) > 0 && len(o.pids) == 0:
@@ -41,12 +41,12 @@ reads its clock before its sockets closes living connections.`,
 					return usageError{err}
 				}
 			}
-			o.patience += stall // messages wait during the stop, and must be answered after it
-			return o.perform(cmd, "stall", []load.Spec{o.heartbeats(beating, int(o.connections), o.heartbeat)}, func(r *run) { r.stall(stall) })
+			o.patience += length // messages wait during the stop, and must be answered after it
+			return o.perform(cmd, "outage", []load.Spec{o.heartbeats(beating, int(o.connections), o.heartbeat)}, func(r *run) { r.stopServers(length) })
 		},
 	}
 	o.add(cmd, 10_000, 500*time.Millisecond, 2*time.Second)
-	cmd.Flags().DurationVar(&stall, "stall", 0, "time for which the server is stopped; 0 is 1.5 times --timeout")
+	cmd.Flags().DurationVar(&length, "outage", 0, "time for which the server is stopped; 0 is 1.5 times --timeout")
 	return cmd
 }
 
@@ -64,8 +64,8 @@ func (o *options) checkListens(pid int) error {
 	return fmt.Errorf("--pid %d: this process has no listening socket of %s", pid, strings.Join(o.targets, ", "))
 }
 
-// stall stops the servers for a time.
-func (r *run) stall(d time.Duration) {
+// stopServers stops the servers for a time.
+func (r *run) stopServers(d time.Duration) {
 	timeout, pids := r.opt.targetTimeout(), r.serverPids()
 	signal := func(sig syscall.Signal) bool {
 		for _, pid := range pids {

@@ -12,7 +12,6 @@ import (
 
 	"github.com/idlewheel/idlewheel/loadtest/internal/load"
 	"github.com/idlewheel/idlewheel/loadtest/internal/machine"
-	"github.com/idlewheel/idlewheel/loadtest/internal/result"
 )
 
 // A share is the part of the connections with one behaviour, in percent.
@@ -142,10 +141,13 @@ func (r *run) mix(length time.Duration) {
 			held += uint64(n)
 		}
 	}
-	i := slices.IndexFunc(report.Groups, func(g result.Group) bool { return g.Name == "half-open" })
-	if i >= 0 && report.Groups[i].Ended > 0 {
-		vanished, open := report.Groups[i].Ended, sumOf(report).Open
-		r.res.Notes = append(r.res.Notes, fmt.Sprintf("%d half-open connections vanished, and the target has closed %d of them, which this client cannot see",
-			vanished, vanished-min(held-min(open, held), vanished)))
+	sum := sumOf(report)
+	left := held - min(sum.Open, held) // vanished connections that the target still has
+	r.finished = func() {
+		for i := range r.res.Groups { // this client cannot see the end of a connection that it has left
+			if g := &r.res.Groups[i]; g.Vanished > 0 {
+				g.Reaped += g.Vanished - min(left, g.Vanished)
+			}
+		}
 	}
 }

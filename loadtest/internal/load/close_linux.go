@@ -1,8 +1,10 @@
 package load
 
 import (
+	"cmp"
 	"fmt"
 	"math"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -30,10 +32,7 @@ func (l *Loop) onClosed(g *group, c *conn, index int32, err error) {
 		g.counts.Starved++ // this process did not send its message in time
 	default:
 		g.counts.Lost++
-		if told := l.parts[index]; len(told) > 0 && !l.quoted {
-			l.quoted = true
-			l.note(fmt.Sprintf("before the target closed a living connection it said %q", told))
-		}
+		g.counts.Said = cmp.Or(g.counts.Said, strings.TrimSpace(string(l.parts[index])))
 	}
 	l.close(c, index, false)
 	l.reopen(g, index)
@@ -104,7 +103,7 @@ func (l *Loop) vanish(g *group, c *conn, index int32) {
 		return
 	}
 	g.counts.Open--
-	g.counts.Ended++
+	g.counts.Vanished++
 	l.missAnswers(g, c, math.MaxInt64) // they are no fault of the target
 	l.close(c, index, false)
 }

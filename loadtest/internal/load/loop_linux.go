@@ -46,7 +46,6 @@ type Loop struct {
 	parts     map[int32][]byte // of incomplete messages with a stamp, by connection
 	failures  result.Failures
 	notes     []string
-	quoted    bool              // a note has the last words of the target to a living connection
 	recent    *result.Histogram // latency since the last report
 }
 

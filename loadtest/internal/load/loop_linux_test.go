@@ -124,7 +124,7 @@ func TestLastWordsToALivingConnectionAreQuoted(t *testing.T) {
 			_, _ = io.WriteString(c, "closing: no room\n")
 		}), s)
 		d.until("all closed", func(g result.Group) bool { return g.Lost == 5 })
-		require.Equal(t, []string{`before the target closed a living connection it said "closing: no room\n"`}, d.finish().Notes, "once")
+		require.Equal(t, "closing: no room", d.finish().Groups[0].Said)
 	})
 }
 

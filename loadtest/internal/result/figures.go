@@ -35,7 +35,8 @@ var Counters = []Counter{
 	{"skipped messages", "without an answer although later ones have one", false, Failed, func(g *Group) uint64 { return g.Skipped }},
 	{"reset", "closed by the target with a reset", false, "", func(g *Group) uint64 { return g.Reset }},
 	{"with a goodbye", "received data before the close", false, "", func(g *Group) uint64 { return g.Told }},
-	{"closed or left half-open by this client", "", false, "", func(g *Group) uint64 { return g.Ended }},
+	{"closed by this client", "", false, "", func(g *Group) uint64 { return g.Ended }},
+	{"vanished", "left half-open by this client", false, "", func(g *Group) uint64 { return g.Vanished }},
 }
 
 func (g *Group) unansweredMessages() (n uint64) {

@@ -136,7 +136,11 @@ func (f *findings) exchanges(r *Result) {
 
 // reaps judges which connections the target closed, and when.
 func (f *findings) reaps(r *Result) {
-	r.blame(&f.facts, "false-reaps", r.count(falseReaps), "living connection was closed", "living connections were closed")
+	said := ""
+	if words := r.Total().Said; words != "" {
+		said = fmt.Sprintf("; the target said %q", words)
+	}
+	r.blame(&f.facts, "false-reaps", r.count(falseReaps), "living connection was closed"+said, "living connections were closed"+said)
 	r.blame(&f.explainable, "kept", r.count(kept), "dead connection was not closed", "dead connections were not closed")
 	r.blame(&f.unable, "starved", r.count(starved), "connection was not kept alive by loadtest itself",
 		"connections were not kept alive by loadtest itself")

@@ -82,6 +82,7 @@ func TestVerdict(t *testing.T) {
 		{"skipped", changes{group(func(g *Group) { g.Skipped = 3 })}, Failed, "skipped: 3 messages"},
 		{"skipped attackers", changes{hostile, group(func(g *Group) { g.Skipped = 3 })}, Passed, ""},
 		{"false reaps", changes{group(func(g *Group) { g.Lost = 1 })}, Failed, "false-reaps: 1 living connection was closed"},
+		{"false reaps with a reason", changes{group(func(g *Group) { g.Lost, g.Said = 2, "no room" })}, Failed, `living connections were closed; the target said "no room"`},
 		{"false reaps of attackers", changes{hostile, group(func(g *Group) { g.Lost = 1 })}, Passed, ""},
 		{"false reaps by a late program", changes{late(3 * time.Second), group(func(g *Group) { g.Lost = 1 })}, Failed, "false-reaps"},
 		{"early", changes{group(func(g *Group) { g.Early, g.EarliestBy = 16, 12*time.Millisecond })}, Failed, "early 16 by at most 12ms"},

@@ -1,6 +1,7 @@
 package result
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -17,12 +18,14 @@ func (g *Group) Add(o *Group) {
 	g.Messages += o.Messages
 	g.Answers += o.Answers
 	g.Lost += o.Lost
+	g.Said = cmp.Or(g.Said, o.Said)
 	g.Starved += o.Starved
 	g.Reaped += o.Reaped
 	g.Early += o.Early
 	g.EarliestBy = max(g.EarliestBy, o.EarliestBy)
 	g.Kept += o.Kept
 	g.Ended += o.Ended
+	g.Vanished += o.Vanished
 	g.Reset += o.Reset
 	g.Told += o.Told
 	g.Garbled += o.Garbled

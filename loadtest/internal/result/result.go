@@ -109,8 +109,10 @@ type Group struct {
 	Messages   uint64 `json:"messages"`
 	Answers    uint64 `json:"answers"`
 
-	// Lost are false reaps: living connections that the target closed.
+	// Lost are false reaps: living connections that the target closed. Said is what it told one of
+	// them right before the close.
 	Lost uint64 `json:"lost"`
+	Said string `json:"said,omitempty"`
 	// Starved were closed because this client did not send in time.
 	Starved uint64 `json:"starved"`
 	// Reaped are dead connections that the target closed. Early are those of them closed before the
@@ -120,8 +122,9 @@ type Group struct {
 	EarliestBy time.Duration `json:"earliest_by_ns"`
 	// Kept are dead connections that were open when the run ended.
 	Kept uint64 `json:"kept"`
-	// Ended were closed by this client.
-	Ended uint64 `json:"ended"`
+	// Ended were closed by this client. Vanished were left by it without a FIN.
+	Ended    uint64 `json:"ended"`
+	Vanished uint64 `json:"vanished,omitempty"`
 	// Reset were reset by the target. Told received data, such as a goodbye, before the target
 	// closed them.
 	Reset uint64 `json:"reset"`

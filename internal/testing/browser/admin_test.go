@@ -3,6 +3,8 @@ package browser
 import (
 	"context"
 	"fmt"
+	"net"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +14,9 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 	"github.com/stretchr/testify/require"
+
+	"github.com/idlewheel/idlewheel/admin"
+	"github.com/idlewheel/idlewheel/idlenet"
 )
 
 // TestThePageShowsItsServer opens the page of a server with two event loops.
@@ -115,8 +120,8 @@ func TestThePageReportsABlockedLoopAndKeepsItsRing(t *testing.T) {
 	wait(t, tab, `document.querySelector("#status").textContent === "ready" && document.querySelector("#retry").textContent === ""`)
 }
 
-// TestThePageTellsThatVerdictsAreHeld has a server that hears nothing for a while.
-func TestThePageTellsThatVerdictsAreHeld(t *testing.T) {
+// TestThePageTellsThatVerdictsAreSuspended has a server that hears nothing for a while.
+func TestThePageTellsThatVerdictsAreSuspended(t *testing.T) {
 	f, tab := show(t, scene{loops: 2, connections: 400}, `document.querySelector("#outages").dataset.value === "0"`)
 	require.Equal(t, "none", eval[string](t, tab, `document.querySelector("#away").textContent`))
 	const shown = `document.querySelector("#suspended").checkVisibility()`
@@ -130,7 +135,7 @@ func TestThePageTellsThatVerdictsAreHeld(t *testing.T) {
 	wait(t, tab, `!`+shown)
 	require.Equal(t, "1", eval[string](t, tab, `document.querySelector("#outages").textContent`))
 	require.Equal(t, "8.2 s in all", eval[string](t, tab, `document.querySelector("#away").textContent`))
-	require.Contains(t, eval[string](t, tab, `document.querySelector("#outages-tile").title`), "289 verdicts were put off")
+	require.Contains(t, eval[string](t, tab, `document.querySelector("#outages-tile").title`), "289 verdicts were postponed")
 }
 
 func TestARowEndsWithItsConnection(t *testing.T) {
@@ -233,14 +238,38 @@ func TestAServerWithoutATokenCannotBeChanged(t *testing.T) {
 	require.Zero(t, eval[int](t, tab, `document.querySelectorAll(
 		"button.kick:enabled, #timeouts input:enabled, #timeouts button:enabled").length`))
 	require.Contains(t, eval[string](t, tab, `document.body.innerText`), "the server was started without an admin token")
+	require.False(t, eval[bool](t, tab, `document.querySelector("#token").checkVisibility()`), "there is nothing to enter")
 }
 
-// TestWhatIsNotKnownIsNotShown has a server on package net.
+// TestWhatIsNotKnownIsNotShown has a real server on package net, which has just begun.
 func TestWhatIsNotKnownIsNotShown(t *testing.T) {
-	_, tab := show(t, scene{loops: 2, connections: 9, net: true}, `document.querySelectorAll(".ring").length === 2`)
+	inner, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	ln, err := idlenet.Listen(inner, idlenet.Config{ReadTimeout: time.Minute})
+	require.NoError(t, err)
+	defer ln.Close()
+	for range 9 {
+		c, err := net.Dial("tcp", ln.Addr().String())
+		require.NoError(t, err)
+		defer c.Close()
+		served, err := ln.Accept()
+		require.NoError(t, err)
+		defer served.Close()
+	}
+	handler, err := admin.New(admin.Config{Reaper: ln, Open: true})
+	require.NoError(t, err)
+	site := httptest.NewServer(handler)
+	defer site.Close()
+	defer site.CloseClientConnections() // the page keeps a stream
+
+	tab, _ := open(t, site.URL)
+	wait(t, tab, `document.querySelector("#connections").dataset.value === "9"`)
 	text := eval[string](t, tab, `document.body.innerText`)
-	require.NotRegexp(t, "(?i)messages|event loop|loop 1|queued|pressure|heap|read idle", text)
+	require.NotRegexp(t, "(?i)messages|event loop|loop 1|queued|pressure|heap|read idle|token:", text)
 	require.Contains(t, text, "wheel 1")
+	require.Contains(t, text, "Not enough is known yet about a timeout of 30s")
+	require.False(t, eval[bool](t, tab, `document.querySelector("#trials svg").checkVisibility()`), "an empty chart")
+	screenshot(t, tab, "idlenet")
 }
 
 // TestAWheelWithoutConnectionsLeavesNoHole has servers without any connection, of which the one on

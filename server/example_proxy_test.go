@@ -101,14 +101,26 @@ func Example_proxy() {
 		n, _ := c.Read(answer)
 		return string(answer[:n])
 	}
+	var conns []net.Conn
 	for _, from := range []string{"192.0.2.7", "192.0.2.7", "203.0.113.9"} {
 		c := dial(from)
 		defer c.Close()
+		conns = append(conns, c)
 		fmt.Printf("%s: %s", from, read(c))
 		fmt.Fprint(c, "PROXY TCP4 192.0.2.99 1.2.3.4 5 6\n") // a client that pretends to be the proxy
 		fmt.Print(read(c))
 	}
 	fmt.Print("192.0.2.99: ", read(dial("192.0.2.99")))
+
+	conns[0].Close()
+	again := "" // when the server has seen the end
+	for range 1000 {
+		if again = read(dial("192.0.2.7")); again == "welcome\n" {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	fmt.Print("192.0.2.7: ", again)
 	fmt.Println(s.Close())
 	// Output:
 	// 192.0.2.7: welcome
@@ -117,5 +129,6 @@ func Example_proxy() {
 	// 203.0.113.9: welcome
 	// PROXY TCP4 192.0.2.99 1.2.3.4 5 6
 	// 192.0.2.99: welcome
+	// 192.0.2.7: welcome
 	// <nil>
 }

@@ -82,6 +82,9 @@ func TestAddresses(t *testing.T) {
 	dial(v2, "127.0.0.2").Await("hello")
 	dial(v2, "127.0.0.2")
 	server.Await(`127\.0\.0\.2:\d+, proxy .*: sourcelimit: too many connections of one source`)
+
+	dial(v1, "127.0.0.4").Await("hello") // the one of this address that was reaped does not count,
+	dial(v2, "127.0.0.4").Await("hello") // so there is room for two
 }
 
 // TestNoHeader has a client that goes around the proxy, and one that sends a part of a header.

@@ -294,7 +294,7 @@ func TestThePageExplainsItsFigures(t *testing.T) {
 		require.Equal(t, want, eval[string](t, tab, `document.querySelector("#pressure-hint").textContent`))
 		run(t, tab, chromedp.Click("details.words summary", chromedp.ByQuery))
 		words := eval[string](t, tab, `document.querySelector("details.words").innerText`)
-		for _, word := range []string{"Spared:", "Loop delay:", "Clock late:", "Mean lateness:", "Outages:"} {
+		for _, word := range []string{"Spared:", "Clock delay:", "Loop delay:", "Mean lateness:", "Outages:"} {
 			require.Contains(t, words, word)
 		}
 		tokens := strings.Count(eval[string](t, tab, `document.body.innerText`), "without an admin token")

@@ -111,36 +111,45 @@ func covers(all Outages, at mono.Time) bool {
 // ticks one by one. A tick of an outage does not count. A tick in which the loop was blocked does
 // not count for the limit, for at most as many ticks as the limit has. At the end of an outage, a
 // peer that was not heard since gets as many ticks without an outage as have passed since its first
-// segment may have been lost, at most grace, and an eighth of the limit more.
+// segment may have been lost, at most grace, and an eighth of the limit more. If only ticks of the
+// eighth were left before the outage, it gets these.
 func dueBy(p promise, all, loop Outages, heard mono.Time, grace time.Duration) mono.Time {
-	left, graceLeft, blockedLeft := p.length, time.Duration(0), p.length
-	passed := false // the limit, not the grace
-	lost := Never   // the first segment since the last time of grace
+	left, graceLeft, eighthLeft, blockedLeft := p.length, time.Duration(0), time.Duration(0), p.length
+	passed := false   // the limit, not the grace
+	onlyRest := false // before the outage, of the eighth
+	lost := Never     // the first segment since the last time of grace
 	for now := range mono.Time(1000) {
-		if now > 0 && !covers(all, now-1) && graceLeft <= 0 { // it has had its time
+		wasDown, down := now > 0 && covers(all, now-1), covers(all, now)
+		if now > 0 && !wasDown && graceLeft <= 0 { // it has had its time
 			lost = Never
 		}
-		down := covers(all, now)
+		if down && !wasDown {
+			onlyRest = now >= p.since && left <= 0 && graceLeft <= 0 && eighthLeft > 0
+		}
 		switch {
 		case down:
 			lost = min(lost, now)
-		case now > 0 && covers(all, now-1) && heard < now && grace >= 0:
-			graceLeft = min(now.Sub(lost), grace) + p.length/8
+		case wasDown && heard < now && grace >= 0 && !onlyRest:
+			graceLeft, eighthLeft = min(now.Sub(lost), grace), p.length/8
 		}
 		blocked := !passed && !down && blockedLeft > 0 && covers(loop, now)
 		if now >= p.since && left <= 0 && !down && !blocked {
-			if passed = true; graceLeft <= 0 {
+			if passed = true; graceLeft <= 0 && eighthLeft <= 0 {
 				return now
 			}
 		}
 		switch {
 		case down:
+			continue
 		case now >= p.since && blocked:
-			blockedLeft, graceLeft = blockedLeft-1, graceLeft-1
+			blockedLeft--
 		case now >= p.since:
-			left, graceLeft = left-1, graceLeft-1
-		default:
+			left--
+		}
+		if graceLeft > 0 {
 			graceLeft--
+		} else {
+			eighthLeft--
 		}
 	}
 	return Never

@@ -25,8 +25,7 @@ type Limits struct {
 	// Grace bounds the time by which an outage puts off verdicts, see [Away]. If negative, verdicts
 	// are not put off, and Hold does not apply.
 	Grace time.Duration
-	// Resend is added to a chance to be heard after an outage: the time until TCP sends a lost segment
-	// again for the first time.
+	// Resend is added to a chance to be heard after an outage: the constant of this name.
 	Resend time.Duration
 	// Hold bounds the time for which a verdict is held while nothing is heard from any connection.
 	// A verdict is never held for longer than its own limit.

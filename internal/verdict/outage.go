@@ -18,7 +18,13 @@ type Outage struct {
 	Length time.Duration
 	More   int           // how many were merged, except for one
 	Rest   time.Duration // of Length, without the longest of those that were merged
+	// Lost is the instant since which segments may be lost that were not sent again between those
+	// that were merged. 0 is From.
+	Lost mono.Time
 }
+
+// lost returns Lost, or From if it is 0.
+func (o Outage) lost() mono.Time { return max(o.From, o.Lost) }
 
 // longest returns the length of the longest outage of those that were merged.
 func (o Outage) longest() time.Duration { return o.Length - o.Rest }
@@ -67,7 +73,7 @@ func (all Outages) Add(added Outage, forget mono.Time) Outages {
 		default: // they overlap or touch
 			union := Outage{From: min(o.From, added.From), To: max(o.To, added.To)}
 			union.Length = min(o.Length+added.Length, union.To.Sub(union.From))
-			union.More, union.Rest = max(o.More, added.More), max(o.Rest, added.Rest)
+			union.More, union.Rest, union.Lost = max(o.More, added.More), max(o.Rest, added.Rest), min(o.lost(), added.lost())
 			if o.To == added.From || o.From == added.To { // the server ran in between, for less than a tick
 				union.count(o, added)
 			}
@@ -106,7 +112,10 @@ func (all Outages) merge() Outages {
 		}
 	}
 	a, b := all[least], all[least+1]
-	all[least] = Outage{From: a.From, To: b.To, Length: a.Length + b.Length}
+	all[least] = Outage{From: a.From, To: b.To, Length: a.Length + b.Length, Lost: a.lost()}
+	if b.From >= a.To.Add(a.To.Sub(a.lost())+Resend) {
+		all[least].Lost = b.lost()
+	}
 	all[least].count(a, b)
 	return slices.Delete(all, least+1, least+2)
 }
@@ -157,6 +166,9 @@ func NewAway(server, silent Outages) Away {
 }
 
 const (
+	// Resend is the time until a Linux peer sends a lost segment again for the first time: its least
+	// retransmission timeout, and as much as the round trip of a distant peer adds.
+	Resend = 250 * time.Millisecond
 	// MaxTimeouts bounds the time by which outages put a verdict off: a dead peer is closed so many
 	// timeouts after it was heard, and later only by the time that outages were longer than one
 	// timeout, and by the longest of them once.
@@ -174,6 +186,9 @@ const (
 //     later is sent again in any time without outage that is as long as the time from that instant
 //     to its beginning. So the chance is such a time, for segments that were lost since the first
 //     outage for which the peer has had none.
+//   - A part of the limit is added, in which the next silence of all connections is noticed. If the
+//     peer had the limit and the chance before an outage, it goes on after it. If it began again,
+//     short outages in quick succession would keep a dead peer.
 func (lim *Limits) putOff(d deadline, heard mono.Time, away *Away) (due mono.Time, held bool) {
 	all := away.All
 	if lim.Grace < 0 {
@@ -187,17 +202,26 @@ func (lim *Limits) putOff(d deadline, heard mono.Time, away *Away) (due mono.Tim
 
 func (lim *Limits) passAll(d deadline, heard mono.Time, all Outages) deadline {
 	due, bound := d.due, lim.bound(d, heard, all)
-	lost, chance := Never, d.since // the first segment lost since the last chance; the next chance
+	lost := Never                      // the first segment lost since the last chance
+	resent, chance := d.since, d.since // the end of the next chance, without and with the added part
 	for _, o := range all {
 		if o.From > d.due {
 			break
 		}
+		passed := o.From >= due && o.From < chance
 		due = due.Add(o.after(d.since))
 		if heard < o.To && lim.Grace >= 0 {
-			if lost == Never || o.From >= chance {
-				lost = o.From
+			isResent := lost == Never || o.From >= resent
+			if isResent {
+				lost = o.lost()
 			}
-			chance = o.To.Add(min(o.To.Sub(lost), lim.Grace) + max(d.limit/chancePart, lim.Resend))
+			if isResent && passed {
+				chance = o.To.Add(chance.Sub(o.From))
+			} else {
+				resend := min(o.To.Sub(lost), lim.Grace)
+				resent = o.To.Add(resend + lim.Resend)
+				chance = o.To.Add(resend + max(d.limit/chancePart, lim.Resend))
+			}
 		}
 		d.due = min(max(due, chance), bound)
 	}

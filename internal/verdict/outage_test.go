@@ -81,10 +81,12 @@ func TestAFullListKeepsTheRecentPastExact(t *testing.T) {
 }
 
 // TestShortOutagesKeepNoDeadPeer has a server that was stopped for 250 ms again and again, long
-// before the peer dies and ever after.
+// before the peer dies and ever after. docs/verdict.md has the figures.
 func TestShortOutagesKeepNoDeadPeer(t *testing.T) {
 	const stop = 250 * time.Millisecond
-	for limit, every := range map[time.Duration]time.Duration{10 * time.Second: 2 * time.Second, time.Minute: 10 * time.Second} {
+	for every, limit := range map[time.Duration]time.Duration{
+		2 * time.Second: 10 * time.Second, 10 * time.Second: time.Minute, 5 * time.Second: time.Minute, time.Second: time.Minute,
+	} {
 		lim := Limits{Grace: 2 * time.Minute, Resend: stop}
 		var all Outages
 		at := mono.Time(0)
@@ -101,7 +103,31 @@ func TestShortOutagesKeepNoDeadPeer(t *testing.T) {
 			stopped()
 			due, _ = lim.putOff(deadline{heard, limit, heard.Add(limit)}, heard, paused(all))
 		}
-		require.Less(t, due.Sub(heard), limit*13/10)
+		t.Logf("every %v: %.2f limits", every, due.Sub(heard).Seconds()/limit.Seconds())
+		require.Less(t, due.Sub(heard), limit*17/10, "every %v", every)
+	}
+}
+
+// TestChancesAgainstATimeline has random outages, limits and graces.
+func TestChancesAgainstATimeline(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	rng := rand.New(rand.NewPCG(seed, 0))
+	for n := range 20_000 {
+		limit := time.Duration(8 + rng.IntN(60))
+		lim := Limits{Grace: []time.Duration{-1, 4, 1000}[rng.IntN(3)]}
+		since := mono.Time(rng.Int64N(int64(limit)))
+		heard := since - mono.Time(rng.IntN(3))
+		var list []mono.Time
+		at, longest := mono.Time(0), 1+rng.IntN(int(limit)/3)
+		for range rng.IntN(12) {
+			at = at.Add(time.Duration(1 + rng.IntN(longest)))
+			list = append(list, at, at.Add(time.Duration(1+rng.IntN(longest))))
+			at = list[len(list)-1]
+		}
+		all := outagesOf(list...)
+		want := dueBy(promise{since: since, length: limit}, all, nil, heard, lim.Grace)
+		got, _ := lim.putOff(deadline{since, limit, since.Add(limit)}, heard, paused(all))
+		require.Equal(t, want, got, "seed %d, %d: limit %d since %d heard %d grace %d: %v", seed, n, limit, since, heard, lim.Grace, bare(all))
 	}
 }
 

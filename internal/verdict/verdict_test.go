@@ -182,6 +182,25 @@ func randomLife(rng *rand.Rand) (l life) {
 	return l
 }
 
+// throttledLife returns a life with many outages of 50 to 500 ms, 0.3 to 8 s apart.
+func throttledLife(rng *rand.Rand) (l life) {
+	l.timeout = time.Duration(2+rng.IntN(30)) * time.Second
+	l.interval = Share(l.timeout, 0.3+0.65*rng.Float64())
+	l.phase = Share(l.timeout, rng.Float64())
+	between := func(least, most time.Duration) time.Duration {
+		return least + time.Duration(rng.Int64N(int64(most-least)))
+	}
+	longest := between(400*time.Millisecond, 8*time.Second)
+	at := mono.Time(0).Add(3 * l.timeout)
+	for range 20 + rng.IntN(60) {
+		to := at.Add(between(50*time.Millisecond, 500*time.Millisecond))
+		l.outages = append(l.outages, Outage{From: at, To: to, Length: to.Sub(at)})
+		at = to.Add(between(300*time.Millisecond, longest))
+	}
+	l.until = Never
+	return l
+}
+
 // end returns the end of the last outage.
 func (l *life) end() mono.Time { return l.outages[len(l.outages)-1].To }
 
@@ -207,11 +226,12 @@ func (l *life) arrivals(to mono.Time) (all []mono.Time) {
 func (l *life) ends(lim *Limits, to mono.Time) mono.Time {
 	arrivals, next, heard := l.arrivals(to), 0, mono.Time(0)
 	var known Outages
+	later := l.outages
 	for now := mono.Time(0); now < to; now = now.Add(modelStep) {
-		if len(l.outages) > len(known) && l.outages[len(known)].To <= now {
-			known = l.outages[:len(known)+1]
+		if len(later) > 0 && later[0].To <= now {
+			known, later = known.Add(later[0], 0), later[1:]
 		}
-		if len(l.outages) > len(known) && l.outages[len(known)].From <= now {
+		if len(later) > 0 && later[0].From <= now {
 			continue
 		}
 		for next < len(arrivals) && arrivals[next] <= now {
@@ -237,13 +257,17 @@ func TestLimitsThatChangeAreReadyAgain(t *testing.T) {
 
 // TestSequencesOfOutages has living peers and peers that vanish before the first outage.
 func TestSequencesOfOutages(t *testing.T) {
-	const lives = 1000
+	t.Run("long ones", func(t *testing.T) { testSequences(t, 1000, randomLife) })
+	t.Run("short ones", func(t *testing.T) { testSequences(t, 200, throttledLife) })
+}
+
+func testSequences(t *testing.T, lives int, random func(*rand.Rand) life) {
 	seed := uint64(1)
 	rng := rand.New(rand.NewPCG(seed, 0))
 	cut, kept := 0, []float64(nil)
 	for range lives {
-		l := randomLife(rng)
-		lim := &Limits{Read: l.timeout, Grace: lastResend, Hold: time.Hour, Horizon: time.Hour, Resend: 250 * time.Millisecond}
+		l := random(rng)
+		lim := &Limits{Read: l.timeout, Grace: lastResend, Hold: time.Hour, Horizon: time.Hour, Resend: Resend}
 		lim.Ready()
 		if at := l.ends(lim, l.end().Add(20*l.timeout)); at != Never {
 			cut++
@@ -259,6 +283,7 @@ func TestSequencesOfOutages(t *testing.T) {
 		kept = append(kept, float64(ran)/float64(l.timeout))
 	}
 	slices.Sort(kept)
+	require.Zero(t, cut, "of %d", lives)
 	t.Logf("cut %d of %d; dead kept: p50 %.2f p90 %.2f p99 %.2f max %.2f timeouts", cut, lives,
 		kept[len(kept)/2], kept[len(kept)*9/10], kept[len(kept)*99/100], kept[len(kept)-1])
 }

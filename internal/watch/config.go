@@ -47,10 +47,6 @@ type Config struct {
 // kernel (TCP_RTO_MAX).
 const maxGrace = 2 * time.Minute
 
-// resend is the time until a Linux peer sends a lost segment again: its least retransmission
-// timeout, and as much as the round trip of a distant peer adds.
-const resend = 250 * time.Millisecond
-
 // Check fills in the defaults of a Config of the front end, given by a pointer. It returns the
 // shared Config, or an error that joins all mistakes. A tick that is not 0 cannot change. The front
 // end adds checks of its own.
@@ -105,7 +101,7 @@ func (cfg *Config) copyFields(front any) {
 	cfg.Decides = onIdle.IsValid() && !onIdle.IsNil()
 	cfg.ShedProtect = cmp.Or(cfg.ShedProtect, configtable.DefaultShedProtect)
 	lim := &cfg.Limits
-	lim.Resend = resend
+	lim.Resend = verdict.Resend
 	lim.Heartbeat.Jitter = max(lim.Heartbeat.Jitter, 0)
 	if lim.Grace, lim.Hold = cfg.OutageGrace, cfg.OutageGrace; cfg.OutageGrace == 0 {
 		lim.Grace, lim.Hold = maxGrace, configtable.TenYears

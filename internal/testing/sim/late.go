@@ -210,12 +210,14 @@ func (l *Life) latest(since, limit time.Duration) time.Duration {
 		heard = l.now.handled
 	}
 	tick, slack, lost, grace := w.Set.Tick, w.Slack(), never, w.Grace()
+	resent := time.Duration(0)                         // the end of the chance, without the eighth of the limit
 	bound, longest := since+24*limit, time.Duration(0) // without the longest outage, and that one
 	for _, o := range w.MayBeOut() {
 		o = Interval{o.From - tick, o.To + tick} // the server may date an outage a tick earlier
 		if o.From > max(due, chance)+slack {
 			break
 		}
+		passed := o.From > due+slack
 		due += min(max(o.To-since, 0), o.length())
 		// The clock may have stood still at the last byte: it counts from the end of that outage.
 		bound += max(o.To-max(o.From, since)-When(o.From > since, limit), 0)
@@ -223,11 +225,16 @@ func (l *Life) latest(since, limit time.Duration) time.Duration {
 			continue
 		}
 		longest = max(longest, min(o.length(), grace))
-		if o.From > chance+slack {
+		if o.From > resent+slack {
 			lost = never
 		}
+		passed = passed && lost == never && o.From < chance // only a part of the eighth was left
 		lost = min(lost, o.From)
-		end := o.To + min(o.To-lost, grace) + max(limit/8, 250*time.Millisecond)
+		end := chance + o.length()
+		if !passed {
+			resent = max(resent, o.To+min(o.To-lost, grace)+250*time.Millisecond)
+			end = o.To + min(o.To-lost, grace) + max(limit/8, 250*time.Millisecond)
+		}
 		if heard > o.To+slack+2*tick { // the byte ends the chance at the next check
 			end = min(end, l.now.heard()+limit)
 		}

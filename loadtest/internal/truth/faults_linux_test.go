@@ -231,7 +231,7 @@ func TestClosesOfLivingConnections(t *testing.T) {
 		"5 percent": {reaper(sixth(func(p *peer) {
 			_, _ = io.WriteString(p.conn, "too many")
 			p.close(killed)
-		})), connections / 20, `it said "too many"`},
+		})), connections / 20, `closed; the target said "too many"`},
 		"5 percent by half-closes": {reaper(sixth(func(p *peer) { _ = p.conn.CloseWrite() })), connections / 20, ""},
 		"all at once": {func() faults {
 			var messages atomic.Int64

@@ -131,6 +131,22 @@ func TestChancesAgainstATimeline(t *testing.T) {
 	}
 }
 
+// TestMergedOutagesKnowWhatWasSentAgain has two outages of a second, which are merged when the list
+// is full: a segment that was lost in the first one is sent again within 1.25 s after it.
+func TestMergedOutagesKnowWhatWasSentAgain(t *testing.T) {
+	const long = mono.Time(time.Second)
+	for gap, fromSecond := range map[time.Duration]bool{0: false, 1249 * time.Millisecond: false, 1250 * time.Millisecond: true, time.Minute: true} {
+		second := long.Add(gap)
+		all := outagesOf(0, long, second, second+long)
+		for n := range mono.Time(maxOutages - 1) {
+			all = add(all, (n+1)*1000*long, (n+1)*1000*long+long, 0)
+		}
+		require.LessOrEqual(t, len(all), maxOutages)
+		require.Equal(t, second+long, all[0].To)
+		require.Equal(t, fromSecond, all[0].lost() == second, "%v apart", gap)
+	}
+}
+
 // TestOutagesAgainstATimeline adds random outages to a list and to a timeline of ticks.
 func TestOutagesAgainstATimeline(t *testing.T) {
 	const ticks, rounds = 400, 3000

@@ -210,7 +210,7 @@ func (l *Life) latest(since, limit time.Duration) time.Duration {
 		heard = l.now.handled
 	}
 	tick, slack, lost, grace := w.Set.Tick, w.Slack(), never, w.Grace()
-	resent := time.Duration(0)                         // the end of the chance, without the eighth of the limit
+	resent := time.Duration(0)                         // the end of chance without the eighth
 	bound, longest := since+24*limit, time.Duration(0) // without the longest outage, and that one
 	for _, o := range w.MayBeOut() {
 		o = Interval{o.From - tick, o.To + tick} // the server may date an outage a tick earlier

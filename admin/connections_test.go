@@ -265,6 +265,8 @@ func TestAListenerOfPackageNetIsShown(t *testing.T) {
 	require.NotEmpty(t, found)
 	f := h.makeFrame(t.Context(), &frameState{})
 	require.Nil(t, f.Reads, "package idlenet sees no reads")
+	require.NoError(t, ln.Drain(time.Minute, time.Minute))
+	require.Equal(t, "not ready: draining\n", call(h, "GET", "/readyz", "").body, "without Config.Status")
 	require.Empty(t, f.Pressure, "no resource has a limit")
 }
 

@@ -47,7 +47,7 @@ type Config struct {
 	Open bool
 
 	// Status returns the state of the server around the Reaper. Safe for concurrent use. If nil,
-	// the server is always ready.
+	// the server is ready until Drain of the Reaper is called.
 	Status func() Status
 
 	// Metrics is the source of /metrics. If nil, it has the metrics of the Reaper, of Go and of the
@@ -125,8 +125,11 @@ func New(cfg Config) (*Handler, error) {
 	}
 	if cfg.Status == nil {
 		cfg.Status = func() Status {
-			in := inspector{cfg.Reaper}
-			return Status{State: Ready, Limit: in.limit(), Pressure: Pressure{Connections: float64(in.open()) / float64(in.limit())}}
+			in, state := inspector{cfg.Reaper}, Ready
+			if cfg.Reaper.Stats().Draining {
+				state = Draining
+			}
+			return Status{State: state, Limit: in.limit(), Pressure: Pressure{Connections: float64(in.open()) / float64(in.limit())}}
 		}
 	}
 	if cfg.Metrics == nil {

@@ -447,7 +447,7 @@ func TestProbesReportTheState(t *testing.T) {
 		require.Equal(t, 503, ready.status, state)
 		require.Equal(t, "not ready: "+string(state), strings.TrimSpace(ready.body))
 	}
-	require.Equal(t, 200, call(newHandler(t, Config{Open: true}), "GET", "/readyz", "").status, "without Config.Status it is always ready")
+	require.Equal(t, 200, call(newHandler(t, Config{Open: true}), "GET", "/readyz", "").status, "without Config.Status")
 }
 
 func TestProbesAndMetricsDoNotWaitForABlockedLoop(t *testing.T) {

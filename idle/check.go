@@ -17,16 +17,18 @@ var form = watch.Form{
 // check fills in the defaults of a Config. A tick that is not 0 is that of the Reaper, which cannot
 // change. Everything else can, so the Config before does not matter.
 func (cfg *Config) check(tick time.Duration, _ *Config) (watch.Config, error) {
+	if cfg.OutputMarks.High == 0 && cfg.OutputMarks.OnWritable != nil {
+		cfg.OutputMarks.Low = 0 // the marks are off
+	}
 	checked, err := form.Check(cfg, tick, func(refuse configtable.Refuse) {
 		cfg.OutputLimit.check(refuse)
 		cfg.OutputMarks.check(refuse)
-		const interval = configtable.Field("Heartbeat.Interval")
-		// A Ping without Interval is refused already.
+		const ping = configtable.Field("Heartbeat.Ping")
 		if h := &cfg.Heartbeat; h.Interval == 0 && h.IsPong != nil && h.Ping == nil {
-			refuse(string(interval), "%s is not set: set how long the peer may be silent before it gets a ping", interval)
+			refuse(string(ping), "%s is nil: set the func of a ping", ping)
 		}
 	})
-	checked.Limits.Heartbeat.PongsOnly = cfg.Heartbeat.IsPong != nil
+	checked.Limits.Heartbeat.PongsOnly = cfg.Heartbeat.IsPong != nil && cfg.Heartbeat.Interval > 0
 	return checked, err
 }
 

@@ -198,7 +198,8 @@ type OutputLimit struct {
 // ping, a warning is logged: only held connections are pinged, and those with limits of their own.
 // The zero Heartbeat is off.
 type Heartbeat struct {
-	// Interval is the silence before the first ping.
+	// Interval is the silence before the first ping. If zero, heartbeats are off, whatever the
+	// other fields are.
 	Interval time.Duration
 	// Jitter spreads the pings of connections that were opened together: up to this part of
 	// Interval is added, a part of its own for each connection. If zero, it is 0.2. If negative,

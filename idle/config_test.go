@@ -47,10 +47,8 @@ func TestMiddlewareRefusesBadConfig(t *testing.T) {
 			[]string{"Config.OutputMarks.Low is 2, above Config.OutputMarks.High, which is 1: set less"}},
 		{"marks without a function", newEcho(), Config{OutputMarks: OutputMarks{High: -1, Low: -1}},
 			[]string{"Config.OutputMarks.High is -1: set a positive number", "Low is -1: set a positive number", "Config.OutputMarks.High is -1, and the program has no func that stops a producer"}},
-		{"function without a high mark", newEcho(), Config{OutputMarks: OutputMarks{Low: 2, OnWritable: func(gnet.Conn, bool) {}}},
-			[]string{"Config.OutputMarks.High is not set: set the bytes", "Config.OutputMarks.Low is 2 without Config.OutputMarks.High: set both"}},
 		{"answers to pings without pings", newEcho(), Config{ReadTimeout: time.Minute, Heartbeat: Heartbeat{IsPong: func(gnet.Conn) bool { return true }}},
-			[]string{"Config.Heartbeat.Interval is not set: set how long the peer may be silent"}},
+			[]string{"Config.Heartbeat.Ping is nil: set the func of a ping"}},
 		{"tick too short", newEcho(), Config{ReadTimeout: time.Second, Tick: time.Microsecond},
 			[]string{"Config.Tick is 1µs: set at least 1ms"}},
 		{"tick above timeout", newEcho(), Config{ReadTimeout: time.Second, Tick: time.Minute},
@@ -229,9 +227,26 @@ func TestALoggedConfigHasTheSettingsThatAreOn(t *testing.T) {
 }
 
 func TestAMistakeIsReportedOnce(t *testing.T) {
-	_, err := Middleware(&sink{}, Config{ReadTimeout: time.Minute, Heartbeat: Heartbeat{
-		Ping: func(gnet.Conn) []byte { return nil }, IsPong: func(gnet.Conn) bool { return true },
-	}})
+	_, err := Middleware(&sink{}, Config{Heartbeat: Heartbeat{Interval: time.Second, IsPong: func(gnet.Conn) bool { return true }}})
 	require.Error(t, err)
-	require.Equal(t, 1, strings.Count(err.Error(), "Heartbeat.Interval is not set"), "%v", err)
+	require.Equal(t, 1, strings.Count(err.Error(), "Heartbeat.Ping is nil"), "%v", err)
+}
+
+// TestZeroSwitchesOffWhatTheProgramHasSet sets the number alone, as operators do: the program has
+// set the funcs, and the rest may be that of the time before.
+func TestZeroSwitchesOffWhatTheProgramHasSet(t *testing.T) {
+	r, err := Middleware(newEcho(), Config{
+		ReadTimeout: time.Hour, Heartbeat: Heartbeat{
+			Interval: time.Minute, Ping: func(gnet.Conn) []byte { return nil }, IsPong: func(gnet.Conn) bool { return false },
+		},
+		OutputMarks: OutputMarks{High: 100, OnWritable: func(gnet.Conn, bool) {}},
+	})
+	require.NoError(t, err)
+	require.True(t, r.watch.Settings().Limits.Heartbeat.PongsOnly)
+	require.NoError(t, r.Update(func(cfg *Config) { cfg.Heartbeat.Interval, cfg.OutputMarks.High = 0, 0 }))
+	cfg := r.Config()
+	require.Zero(t, [4]float64{cfg.Heartbeat.Retry.Seconds(), float64(cfg.Heartbeat.MaxMissed), cfg.Heartbeat.Jitter, float64(cfg.OutputMarks.Low)})
+	require.False(t, r.watch.Settings().Limits.Heartbeat.PongsOnly, "any byte is a sign of life")
+	require.NoError(t, r.Update(func(cfg *Config) { cfg.Heartbeat.Interval, cfg.OutputMarks.High = time.Second, 10 }))
+	require.Equal(t, 2, r.Config().Heartbeat.MaxMissed)
 }

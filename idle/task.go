@@ -123,7 +123,10 @@ func (l *loop) follow() {
 
 // followed takes over what the loop needs of other settings.
 func (l *loop) followed() {
-	l.isPong = l.config().Heartbeat.IsPong
+	l.isPong = nil
+	if h := l.config().Heartbeat; h.Interval > 0 {
+		l.isPong = h.IsPong
+	}
 	l.outputs.follow(l.Set, l.clock.Elapsed())
 	if l.Open == 0 {
 		l.task.version.Store(l.Set.Version)

@@ -25,7 +25,8 @@ import (
 // while a connection is not writable. Set Low above what the fastest peer takes in a tick, so that
 // the peer never waits for the producer.
 type OutputMarks struct {
-	// High is the mark above which a connection is not writable. OnWritable is required with it.
+	// High is the mark above which a connection is not writable. OnWritable is required with it. If
+	// zero, the marks are off.
 	High int
 	// Low is the mark at which a connection is writable again, at most High. If zero, it is half of
 	// High.
@@ -45,11 +46,8 @@ func (o OutputMarks) check(refuse configtable.Refuse) {
 	if o.High > 0 && o.Low > o.High {
 		refuse(string(low), "%s is %d, above %s, which is %d: set less", low, o.Low, high, o.High)
 	}
-	switch {
-	case o.OnWritable == nil && o.High != 0:
+	if o.OnWritable == nil && o.High != 0 {
 		refuse(string(high), "%s is %d, and the program has no func that stops a producer: set both, or neither", high, o.High)
-	case o.OnWritable != nil && o.High == 0:
-		refuse(string(high), "%s is not set: set the bytes of output above which a producer stops", high)
 	}
 }
 

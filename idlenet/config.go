@@ -167,7 +167,8 @@ const (
 // is set, should be longer than the whole. If it leaves no time for any ping, a warning is logged.
 // The zero Heartbeat is off.
 type Heartbeat struct {
-	// Interval is the silence before the first ping.
+	// Interval is the silence before the first ping. If zero, heartbeats are off, whatever the
+	// other fields are.
 	Interval time.Duration
 	// Jitter adds up to this part to Interval, a part of its own for each connection. If zero, it
 	// is that of idle.Heartbeat. If negative, nothing is added. At most 1.

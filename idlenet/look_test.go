@@ -150,6 +150,8 @@ func TestPeersThatDoNotAnswerPingsEnd(t *testing.T) {
 	require.ErrorIs(t, ln.Reason(conn), reap.HeartbeatTimeout)
 	require.EqualValues(t, 2, ln.Stats().Pings)
 	require.EqualValues(t, 2, ln.Stats().Missed)
+	require.NoError(t, ln.Update(func(cfg *Config) { cfg.ReadTimeout, cfg.Heartbeat.Interval = time.Hour, 0 }), "heartbeats are off")
+	require.Zero(t, ln.Config().Heartbeat.MaxMissed)
 }
 
 func TestGoodbyeComesAGraceBeforeTheEnd(t *testing.T) {

@@ -26,6 +26,7 @@ type Stats struct {
 	Lateness        LatenessStats // of Reaped
 	Entries         int           // entries in the wheels
 	Updates         uint64        // calls of Update that changed the Config
+	Draining        bool          // Drain was called
 	PendingOutput   int           // bytes in gnet's buffers, as last seen; 0 without OutputLimit.Total
 	Unwritable      int           // of Connections, not writable by OutputMarks; gnet only
 

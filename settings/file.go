@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -88,6 +89,9 @@ func readLine(line string, n int, values map[string]*configtable.Value, first ma
 		return nil
 	}
 	v, ok := values[words[0]]
+	if !ok && slices.ContainsFunc(slices.Concat(configtable.Idle, configtable.Net, configtable.Server), named(words[0])) {
+		return fmt.Errorf("%s is a setting of another package, or only a flag: take it out of the file", words[0])
+	}
 	if !ok || len(words) != 2 {
 		return fmt.Errorf(`%.80q is not a limit and its value, such as "read-timeout 30s"`, strings.TrimSpace(line))
 	}
@@ -99,6 +103,10 @@ func readLine(line string, n int, values map[string]*configtable.Value, first ma
 		return fmt.Errorf("%s: %w", words[0], err)
 	}
 	return nil
+}
+
+func named(name string) func(configtable.Setting) bool {
+	return func(s configtable.Setting) bool { return s.Name == name }
 }
 
 // readAtMost returns what is to be read, and an error if there is more than a number of bytes.

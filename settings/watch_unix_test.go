@@ -189,7 +189,7 @@ func TestHangupChangesAListener(t *testing.T) {
 		return await(t, reports)
 	}
 	before := s.Describe(ln.Config())
-	require.ErrorContains(t, reload("read-timeout 1s\noutput-limit 5\n"), `limits, line 2: "output-limit 5" is not a limit`, "idlenet has no such limit")
+	require.ErrorContains(t, reload("read-timeout 1s\noutput-limit 5\n"), `limits, line 2: output-limit is a setting of another package`, "idlenet has no such limit")
 	require.Equal(t, "--read-timeout is -1s: set a positive duration such as 60s, or 0 for none", Explain(reload("read-timeout -1s"), "--"))
 	require.Equal(t, before, s.Describe(ln.Config()))
 

@@ -57,6 +57,7 @@ func (form *Form) Check(front any, tick time.Duration, own func(refuse configtab
 			Package: form.Package, Field: field, Setting: form.Table.NameOf(field), Err: form.Table.Errorf(format, args...),
 		})
 	}
+	clearOff(front)
 	form.Table.Fill(front)
 	if reset := configtable.Field("Reset").Of(front); reset.IsNil() {
 		reset.Set(reflect.ValueOf(form.Reset))
@@ -108,12 +109,21 @@ func (cfg *Config) copyFields(front any) {
 	}
 }
 
+// clearOff clears the Heartbeat of a Config without Interval: an operator switches heartbeats off
+// by the interval alone, and the program has set the Ping.
+func clearOff(front any) {
+	const ping, interval = configtable.Field("Heartbeat.Ping"), configtable.Field("Heartbeat.Interval")
+	if ping.Of(front).IsNil() || !interval.Of(front).IsZero() {
+		return
+	}
+	for _, rest := range []configtable.Field{"Heartbeat.Retry", "Heartbeat.MaxMissed", "Heartbeat.Jitter"} {
+		rest.Of(front).SetZero()
+	}
+}
+
 func (cfg *Config) checkParts(refuse configtable.Refuse) {
-	const interval, ping = configtable.Field("Heartbeat.Interval"), configtable.Field("Heartbeat.Ping")
-	switch hasPing := !ping.Of(cfg.Front).IsNil(); {
-	case hasPing && cfg.Limits.Heartbeat.Interval == 0:
-		refuse(string(interval), "%s is not set: set how long the peer may be silent before it gets a ping", interval)
-	case !hasPing && cfg.Limits.Heartbeat.Interval != 0:
+	const ping = configtable.Field("Heartbeat.Ping")
+	if cfg.Limits.Heartbeat.Interval != 0 && ping.Of(cfg.Front).IsNil() {
 		refuse(string(ping), "%s is nil: set the func of a ping", ping)
 	}
 	const rate = configtable.Field("MinRate.BytesPerSecond")

@@ -148,7 +148,7 @@ func (w *Watcher) Stats(all *Counters, runs bool) reap.Stats {
 	s := all.Stats
 	s.Events, s.Reaped, s.Observed = all.Events.Export(), all.Reaped.Export(), all.Observed.Export()
 	s.Lateness = all.Lateness.Export()
-	s.Updates = w.updates
+	s.Updates, s.Draining = w.updates, w.Settings().Draining()
 	now := w.Clock.Elapsed()
 	if runs { // it may be late at present
 		w.noteLag(now)

@@ -57,7 +57,7 @@ func TestEachMetricOfAServerHasItsOwnValue(t *testing.T) {
 	s.acceptors.Store(a)
 	s.pauses.begin(log, "the test asks for it")
 	got := values(t, s)
-	require.Subset(t, got, map[string]float64{"accept_paused": 1, "draining": 0, "pressure_ratio connections": 0, "pressure_ratio heap": 0})
+	require.Subset(t, got, map[string]float64{"accept_paused": 1, "draining": 0, "pressure_ratio connections": 0, "pressure_ratio heap": 0, "pressure_ratio memory": 0})
 	require.InDelta(t, 0.5, got["pressure_ratio descriptors"], 0.01)
 	s.pauses.end(log, true)
 	a.stop(true)

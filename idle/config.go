@@ -123,8 +123,8 @@ type Config struct {
 	// its receive window closed for that long.
 	TCPKeepAlive time.Duration
 
-	// OutageGrace bounds how long verdicts about peers are postponed after the server could not hear
-	// them. An outage is a time in which the process was stopped, the machine was paused or the
+	// OutageGrace bounds how long verdicts are postponed after the server could not hear its
+	// peers. An outage is a time in which the process was stopped, the machine was paused or the
 	// network of the server was down. A peer that is silent after an outage is closed only when it
 	// has had a chance to be heard: as much time as the outage took, because peers retransmit at
 	// growing intervals, and an eighth of the timeout. If connections that were busy all fall silent

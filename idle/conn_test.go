@@ -212,6 +212,22 @@ func TestPongsDoNotExtendTheGrace(t *testing.T) {
 	require.Equal(t, verdict.Wait, v.Act, "a connection in its grace gets no ping: %+v", v)
 }
 
+func TestWithoutHeartbeatsAnyByteIsASignOfLife(t *testing.T) {
+	asked := 0
+	h := pinging()
+	h.IsPong = func(gnet.Conn) bool { asked++; return false }
+	s := newHandSite(t, &reader{}, Config{ReadTimeout: time.Hour, Heartbeat: h})
+	c := s.open(1)[0]
+	s.receive(c)
+	require.Equal(t, 1, asked)
+	require.NoError(t, s.Update(func(cfg *Config) { cfg.Heartbeat.Interval = 0 }))
+	s.pass(t, time.Second)
+	before := s.facts(c).Heard.To
+	s.receive(c)
+	require.Equal(t, 1, asked)
+	require.Greater(t, s.facts(c).Heard.To, before)
+}
+
 func TestTheNextMessageStartsANewWindow(t *testing.T) {
 	s := newHandSite(t, &reader{}, Config{MinRate: MinRate{BytesPerSecond: 1, Grace: time.Minute, Always: true}})
 	c := s.open(1)[0]

@@ -124,8 +124,8 @@ type Config struct {
 	// TCPKeepAlive makes the kernel look for dead peers too, as in idle.Config. At least 8s.
 	TCPKeepAlive time.Duration
 
-	// OutageGrace bounds how long verdicts about peers are postponed after the server could not hear
-	// them, as in idle.Config. If negative, they are not postponed.
+	// OutageGrace bounds how long verdicts are postponed after the server could not hear its
+	// peers, as in idle.Config. If negative, they are not postponed.
 	OutageGrace time.Duration
 
 	// Tick is the step in which deadlines are kept: a connection is judged at most two ticks after

@@ -89,7 +89,7 @@ func readLine(line string, n int, values map[string]*configtable.Value, first ma
 		return nil
 	}
 	v, ok := values[words[0]]
-	if !ok && slices.ContainsFunc(slices.Concat(configtable.Idle, configtable.Net, configtable.Server), named(words[0])) {
+	if !ok && slices.Contains(slices.Concat(configtable.Idle, configtable.Net, configtable.Server).Names(), words[0]) {
 		return fmt.Errorf("%s is a setting of another package, or only a flag: take it out of the file", words[0])
 	}
 	if !ok || len(words) != 2 {
@@ -103,10 +103,6 @@ func readLine(line string, n int, values map[string]*configtable.Value, first ma
 		return fmt.Errorf("%s: %w", words[0], err)
 	}
 	return nil
-}
-
-func named(name string) func(configtable.Setting) bool {
-	return func(s configtable.Setting) bool { return s.Name == name }
 }
 
 // readAtMost returns what is to be read, and an error if there is more than a number of bytes.

@@ -166,7 +166,7 @@ func NewAway(server, silent Outages) Away {
 }
 
 const (
-	// Resend is the time until a Linux peer sends a lost segment again for the first time: its least
+	// Resend is the time until a Linux peer first sends a lost segment again: its least
 	// retransmission timeout, and as much as the round trip of a distant peer adds.
 	Resend = 250 * time.Millisecond
 	// MaxTimeouts bounds the time by which outages put a verdict off: a dead peer is closed so many

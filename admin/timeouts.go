@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/idlewheel/idlewheel/internal/configtable"
@@ -59,11 +60,17 @@ func readTimeouts(body io.Reader) (map[string]time.Duration, error) {
 		if json.Unmarshal(raw, &value) == nil {
 			changes[name], err = time.ParseDuration(value)
 		}
-		if value == "" || err != nil {
+		if (value == "" || err != nil) && canChange(name) {
 			return nil, fmt.Errorf("%s is %.40s: write a duration such as \"30s\" or \"5m\", or \"0s\" for none", name, raw)
 		}
 	}
 	return changes, nil
+}
+
+// canChange reports whether a setting is a timeout that a request can change. The Reaper refuses
+// others.
+func canChange(name string) bool {
+	return slices.Contains(slices.Concat(configtable.Idle.Adjustable(), configtable.Net.Adjustable()).Names(), name)
 }
 
 // readObject reads a JSON object. A name that is given twice is an error, because readers of the

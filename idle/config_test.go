@@ -42,7 +42,7 @@ func TestMiddlewareRefusesBadConfig(t *testing.T) {
 		{"only a negative total", newEcho(), Config{OutputLimit: OutputLimit{Total: math.MinInt}},
 			[]string{"no limit is set"}},
 		{"soft limit without a time", newEcho(), Config{OutputLimit: OutputLimit{Soft: 1 << 20}},
-			[]string{"Config.OutputLimit.Soft is 1048576 without Config.OutputLimit.SoftFor: set both"}},
+			[]string{"Config.OutputLimit.Soft is 1048576 without Config.OutputLimit.SoftFor: set both, or neither"}},
 		{"low mark above the high mark", newEcho(), Config{OutputMarks: OutputMarks{High: 1, Low: 2, OnWritable: func(gnet.Conn, bool) {}}},
 			[]string{"Config.OutputMarks.Low is 2, above Config.OutputMarks.High, which is 1: set less"}},
 		{"marks without a function", newEcho(), Config{OutputMarks: OutputMarks{High: -1, Low: -1}},

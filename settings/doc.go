@@ -25,7 +25,7 @@
 //
 // # Mistakes
 //
-// Flags and lines of the file are parsed here. Ranges are checked by [idle.Middleware],
-// [idlenet.Listen] and Update, and those of a server by server.New. [Explain] turns these errors
-// into a line for operators, with settings named as flags.
+// Flags and lines of the file are parsed here, and the values of the file are checked one by one.
+// Everything else is checked by [idle.Middleware], [idlenet.Listen] and Update, and for a server by
+// server.New. [Explain] turns these errors into a line for operators, with settings named as flags.
 package settings

@@ -55,13 +55,13 @@ func Example_net() {
 	_ = syscall.Kill(os.Getpid(), syscall.SIGHUP) // as the command kill -HUP does
 	fmt.Println(<-reloaded, limits.Describe(ln.Config()))
 
-	writeFile(file, "read-timeout -5s")
+	writeFile(file, "read-timeout 5s\nmax-age-grace 1s")
 	_ = syscall.Kill(os.Getpid(), syscall.SIGHUP)
 	fmt.Println(settings.Explain(<-reloaded, "--"))
 	// Output:
 	// read-timeout 30s, handshake-timeout 10s, max-age 12h0m0s, tick 50ms, close-grace 5s
 	// <nil> read-timeout 5s, handshake-timeout 10s, keep-closed 100, tick 50ms, close-grace 5s
-	// --read-timeout is -5s: set a positive duration such as 60s, or 0 for none
+	// --max-age-grace is 1s without --max-age: set both, or neither
 }
 
 // limitsFile writes a file of limits into a new folder, and returns its path.

@@ -63,10 +63,6 @@ func readFile(file string, table configtable.Table, cfg any) error {
 	if text == "" {
 		return fmt.Errorf("settings: %s is empty: write a comment, which begins with #, if it is to set nothing", file)
 	}
-	values := map[string]*configtable.Value{}
-	for _, row := range table {
-		values[row.Name] = row.Value(cfg)
-	}
 	first := map[string]int{} // the line of each setting
 	n := 0
 	for line := range strings.Lines(text) {
@@ -74,7 +70,7 @@ func readFile(file string, table configtable.Table, cfg any) error {
 		if !strings.HasSuffix(line, "\n") { // an editor ends it, a writer that was stopped does not
 			return fmt.Errorf("settings: %s, line %d has no end: the file is not complete", file, n)
 		}
-		if err := readLine(line, n, values, first); err != nil {
+		if err := readLine(line, n, table, cfg, first); err != nil {
 			return fmt.Errorf("settings: %s, line %d: %w", file, n, err)
 		}
 	}
@@ -82,25 +78,29 @@ func readFile(file string, table configtable.Table, cfg any) error {
 }
 
 // readLine sets the value in a line. first has the line of each setting that is set already.
-func readLine(line string, n int, values map[string]*configtable.Value, first map[string]int) error {
+func readLine(line string, n int, table configtable.Table, cfg any, first map[string]int) error {
 	setting, _, _ := strings.Cut(line, "#")
 	words := strings.Fields(setting)
 	if len(words) == 0 {
 		return nil
 	}
-	v, ok := values[words[0]]
-	if !ok && slices.Contains(slices.Concat(configtable.Idle, configtable.Net, configtable.Server).Names(), words[0]) {
+	i := slices.Index(table.Names(), words[0])
+	if i < 0 && slices.Contains(slices.Concat(configtable.Idle, configtable.Net, configtable.Server).Names(), words[0]) {
 		return fmt.Errorf("%s is a setting of another package, or only a flag: take it out of the file", words[0])
 	}
-	if !ok || len(words) != 2 {
+	if i < 0 || len(words) != 2 {
 		return fmt.Errorf(`%.80q is not a limit and its value, such as "read-timeout 30s"`, strings.TrimSpace(line))
 	}
 	if at := first[words[0]]; at > 0 {
 		return fmt.Errorf("%s is set twice, first in line %d", words[0], at)
 	}
 	first[words[0]] = n
-	if err := v.Set(words[1]); err != nil {
-		return fmt.Errorf("%s: %w", words[0], err)
+	row := table[i]
+	if err := row.Value(cfg).Set(words[1]); err != nil {
+		return fmt.Errorf("%s: %w", row.Name, err)
+	}
+	if mistake := row.Mistake(row.Of(cfg)); mistake != "" {
+		return fmt.Errorf("%s is %s: %s", row.Name, words[1], mistake)
 	}
 	return nil
 }

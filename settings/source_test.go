@@ -134,6 +134,8 @@ func TestAFileWithAMistakeChangesNothing(t *testing.T) {
 		"read-timeout 30":                   `"30" is not a duration`,
 		"keep-closed 1e9":                   `"1e9" is not a whole number`,
 		"jitter much":                       `"much" is not a number such as 0.1`,
+		"# longer\nread-timeout -5s":        "limits, line 2: read-timeout is -5s: set a positive duration such as 60s, or 0 for none",
+		"jitter -1\njitter 2":               "limits, line 1: jitter is -1: set a positive number",
 		"observe-only perhaps":              `"perhaps" is neither true nor false`,
 		strings.Repeat("x", 1<<20):          "has more than 1048576 bytes",
 		strings.Repeat("x", 1000):           `xxxxxxxx" is not`,
@@ -214,7 +216,7 @@ func TestExplain(t *testing.T) {
 		ReadTimeout: -time.Second, Heartbeat: idle.Heartbeat{Interval: time.Second}, MaxAgeGrace: time.Second,
 	})
 	const want = "--read-timeout is -1s: set a positive duration such as 60s, or 0 for none; " +
-		"--max-age-grace is 1s without --max-age: set both; Config.Heartbeat.Ping is nil: set the func of a ping"
+		"--max-age-grace is 1s without --max-age: set both, or neither; Config.Heartbeat.Ping is nil: set the func of a ping"
 	require.Equal(t, want, settings.Explain(err, "--"))
 	require.Equal(t, strings.ReplaceAll(want, "--", ""), settings.Explain(err, ""))
 	require.Equal(t, "at start: "+want, settings.Explain(fmt.Errorf("at start: %w", err), "--"))
@@ -225,7 +227,7 @@ func TestExplain(t *testing.T) {
 	inner := sockets.Listen(t, "tcp", "127.0.0.1:0")
 	_, err = idlenet.Listen(inner, idlenet.Config{ReadTimeout: -time.Second, AcceptRate: -1, MaxAgeGrace: time.Second})
 	require.Equal(t, "--read-timeout is -1s: set a positive duration such as 60s, or 0 for none; "+
-		"--max-age-grace is 1s without --max-age: set both; --accept-rate is -1: set a positive number, or 0 for any number", settings.Explain(err, "--"))
+		"--max-age-grace is 1s without --max-age: set both, or neither; --accept-rate is -1: set a positive number, or 0 for any number", settings.Explain(err, "--"))
 }
 
 // TestDescribeIsAFileOfLimits writes the text of Describe as a file, and reads the same Config

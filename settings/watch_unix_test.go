@@ -118,8 +118,9 @@ func TestAMistakeIsReportedAndChangesNothing(t *testing.T) {
 	require.NoError(t, f.report())
 	before := f.cfg
 	for lines, want := range map[string]string{
-		"max-age 2h\nread-timeout soon\n": "line 2",
-		"max-age 2h\nread-timeout -1s\n":  "Config.ReadTimeout is -1s",
+		"max-age 2h\nread-timeout soon\n":     "line 2",
+		"max-age 2h\nread-timeout -1s\n":      "line 2: read-timeout is -1s: set a positive duration",
+		"read-timeout 1s\nmax-age-grace 2h\n": "Config.MaxAgeGrace is 2h0m0s without Config.MaxAge",
 	} {
 		f.write(lines)
 		f.hangup()
@@ -190,7 +191,7 @@ func TestHangupChangesAListener(t *testing.T) {
 	}
 	before := s.Describe(ln.Config())
 	require.ErrorContains(t, reload("read-timeout 1s\noutput-limit 5\n"), `limits, line 2: output-limit is a setting of another package`, "idlenet has no such limit")
-	require.Equal(t, "--read-timeout is -1s: set a positive duration such as 60s, or 0 for none", Explain(reload("read-timeout -1s"), "--"))
+	require.Contains(t, Explain(reload("max-age-grace 1s"), "--"), "--max-age-grace is 1s without --max-age: set both")
 	require.Equal(t, before, s.Describe(ln.Config()))
 
 	require.NoError(t, reload("read-timeout 300ms\nclose-grace 100ms\n"))

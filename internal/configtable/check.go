@@ -91,7 +91,7 @@ func (t Table) CheckEach(cfg any, refuse Refuse) {
 			refuse(s.Field, "%s is %v: %s", Field(s.Field), v.Interface(), s.Mistake(v))
 		}
 		if s.Needs != "" && !v.IsZero() && s.Needs.Of(cfg).IsZero() {
-			refuse(s.Field, "%s is %v without %s: set both", Field(s.Field), v.Interface(), s.Needs)
+			refuse(s.Field, "%s is %v without %s: set both, or neither", Field(s.Field), v.Interface(), s.Needs)
 		}
 	}
 }

@@ -39,8 +39,8 @@ func TestASettingIsRefusedWithoutTheOneThatItNeeds(t *testing.T) {
 	}
 	check()
 	require.Equal(t, map[string]string{
-		"OutputLimit.Soft": "Config.OutputLimit.Soft is 1 without Config.OutputLimit.SoftFor: set both",
-		"MaxAgeGrace":      "Config.MaxAgeGrace is 1s without Config.MaxAge: set both",
+		"OutputLimit.Soft": "Config.OutputLimit.Soft is 1 without Config.OutputLimit.SoftFor: set both, or neither",
+		"MaxAgeGrace":      "Config.MaxAgeGrace is 1s without Config.MaxAge: set both, or neither",
 	}, refused)
 	cfg.OutputLimit.SoftFor, cfg.MaxAge = time.Second, time.Hour
 	check()

@@ -238,11 +238,16 @@ func isNumber(t reflect.Type) bool {
 	return t.Kind() == reflect.Int || t.Kind() == reflect.Int64 || t.Kind() == reflect.Float64
 }
 
+// Adjustable returns the settings that Adjust can set.
+func (t Table) Adjustable() Table {
+	return slices.DeleteFunc(slices.Clone(t), func(s Setting) bool { return !s.Adjustable })
+}
+
 // Adjust sets adjustable settings. It returns an error that joins the names of others. It begins
 // with the name of a package.
 func (t Table) Adjust(pkg string, cfg any, timeouts map[string]time.Duration) error {
 	var errs []error
-	adjustable := slices.DeleteFunc(slices.Clone(t), func(s Setting) bool { return !s.Adjustable })
+	adjustable := t.Adjustable()
 	for _, name := range slices.Sorted(maps.Keys(timeouts)) {
 		i := slices.Index(adjustable.Names(), name)
 		if i < 0 {

@@ -212,11 +212,11 @@ func importsOf(t *testing.T, template string) map[string][]string {
 	return list
 }
 
-// TestTheDiagramOfPackagesIsTrue compares the arrows in docs/README.md with the imports of the
+// TestTheDiagramOfPackagesIsTrue compares the arrows in CONTRIBUTING.md with the imports of the
 // public packages and programs.
 func TestTheDiagramOfPackagesIsTrue(t *testing.T) {
 	drawn := map[string][]string{}
-	for _, m := range regexp.MustCompile(`(?m)^    (\S+) +──▶ (.+)$`).FindAllStringSubmatch(readText(t, "docs", "README.md"), -1) {
+	for _, m := range regexp.MustCompile(`(?m)^    (\S+) +──▶ (.+)$`).FindAllStringSubmatch(readText(t, "CONTRIBUTING.md"), -1) {
 		drawn[m[1]] = strings.Split(m[2], ", ")
 		slices.Sort(drawn[m[1]])
 	}
@@ -227,11 +227,11 @@ func TestTheDiagramOfPackagesIsTrue(t *testing.T) {
 			return !own || strings.Contains(of, "/")
 		})
 		assert.False(t, !strings.Contains(name, "internal") && !slices.Equal(imports, drawn[name]),
-			"%s imports %v, and docs/README.md has %v", name, imports, drawn[name])
+			"%s imports %v, and CONTRIBUTING.md has %v", name, imports, drawn[name])
 	}
 	for name := range drawn {
 		_, ok := all[name]
-		assert.True(t, ok, "docs/README.md has the package %s, which does not exist", name)
+		assert.True(t, ok, "CONTRIBUTING.md has the package %s, which does not exist", name)
 	}
 }
 

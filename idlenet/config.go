@@ -75,7 +75,7 @@ type Config struct {
 
 	// Goodbye tells the peer that the connection ends after reason.Grace. It is called when MaxAge
 	// has passed, on a goroutine of its own, and may write to the connection if the protocol allows
-	// that. It is an error if MaxAge is set and MaxAgeGrace is not. Unlike the one of idle.Config
+	// that. With MaxAge it is an error if MaxAgeGrace is not set too. Unlike the one of idle.Config
 	// it is not called before other ends, because the server can still write when its Read has
 	// failed.
 	Goodbye func(c net.Conn, reason *ReapError)

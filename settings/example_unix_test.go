@@ -49,13 +49,13 @@ func Example() {
 	_ = syscall.Kill(os.Getpid(), syscall.SIGHUP) // as the command kill -HUP does
 	fmt.Println(<-reloaded, limits.Describe(reaper.Config()))
 
-	rewrite(limits.File, "read-timeout 10ms")
+	rewrite(limits.File, "tick 50ms")
 	_ = syscall.Kill(os.Getpid(), syscall.SIGHUP)
 	fmt.Println(settings.Explain(<-reloaded, "-"))
 	// Output:
 	// read-timeout 30s, max-age 12h0m0s, tick 100ms
 	// <nil> read-timeout 5s, max-age 12h0m0s, tick 100ms
-	// -read-timeout is 10ms, shorter than -tick of 100ms, which only a new start changes: set a longer timeout
+	// -tick is 50ms: it stays 100ms until the next start
 }
 
 func goodbye(_ gnet.Conn, reason *idle.ReapError) []byte {

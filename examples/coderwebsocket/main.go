@@ -4,7 +4,8 @@
 //	python3 -m websockets ws://127.0.0.1:8082   # in another terminal; kill -STOP it
 //
 // A silent client gets a ping after -heartbeat. If it does not answer two pings, its connection is
-// closed. A connection without a request is closed after -handshake-timeout.
+// closed. A connection without a request is closed after -handshake-timeout. With -max-age a client
+// gets a close frame at that age.
 package main
 
 import (
@@ -40,6 +41,13 @@ func (h *hub) ping(c net.Conn) {
 	}
 }
 
+// goodbye sends a close frame at MaxAge, and waits for the one of the client.
+func (h *hub) goodbye(c net.Conn, reason *idlenet.ReapError) {
+	if socket, ok := h.sockets.Load(c); ok {
+		_ = socket.(*websocket.Conn).Close(websocket.StatusGoingAway, reason.Reason.Error())
+	}
+}
+
 func (h *hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	socket, err := websocket.Accept(w, r, nil)
 	if err != nil {
@@ -68,16 +76,21 @@ func main() {
 	handshake := flag.Duration("handshake-timeout", 10*time.Second, "time for the first request")
 	flag.DurationVar(&beat.Interval, "heartbeat", 30*time.Second, "silence after which a client gets a ping")
 	flag.DurationVar(&beat.Retry, "heartbeat-retry", 0, "time for the pong; 0 is -heartbeat")
+	maxAge := flag.Duration("max-age", time.Hour, "age at which a client has to connect again; 0 is none")
 	flag.Parse()
 	beat.Ping = h.ping
 	inner, err := net.Listen("tcp", *addr)
 	if err != nil {
 		log.Fatal(err)
 	}
-	h.ln, err = idlenet.Listen(inner, idlenet.Config{
-		HandshakeTimeout: *handshake, Heartbeat: beat,
+	cfg := idlenet.Config{
+		HandshakeTimeout: *handshake, Heartbeat: beat, MaxAge: *maxAge, Goodbye: h.goodbye,
 		OnReap: func(c net.Conn, reason *idlenet.ReapError) { log.Printf("%v closed: %v", c.RemoteAddr(), reason) },
-	})
+	}
+	if cfg.MaxAge != 0 {
+		cfg.MaxAgeGrace = 10 * time.Second // Goodbye, and then the answer of the client
+	}
+	h.ln, err = idlenet.Listen(inner, cfg)
 	if err != nil {
 		log.Fatal(err)
 	}

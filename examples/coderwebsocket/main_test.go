@@ -47,6 +47,16 @@ func TestHeartbeat(t *testing.T) {
 	require.Equal(t, 2, server.Count("closed"))
 }
 
+// TestMaxAge has a client that works until its connection ends by age.
+func TestMaxAge(t *testing.T) {
+	t.Parallel()
+	server, addr := recipe.Serve(t, "-max-age", recipe.Timeout.String())
+	client := recipe.Client(t, "/usr/bin/python3", "-m", "websockets", "ws://"+addr)
+	client.Await(`Connection closed: 1001 \(going away\) max age`)
+	server.Await("closed: failed to get reader")
+	require.Zero(t, server.Count("reaped"), "the server has closed it within the grace")
+}
+
 // TestNoRequest has a client that sends nothing.
 func TestNoRequest(t *testing.T) {
 	t.Parallel()

@@ -19,13 +19,12 @@ OLDEST = go$(shell sed -n 's/^go //p' go.mod)
 ROOTLESS = unshare --user
 oldest: ; @echo $(OLDEST)
 others: ; GOTOOLCHAIN=$(OLDEST) prlimit --nofile=1024:1024 $(ROOTLESS) env -u CI go test -short -count 1 $(OTHERS)
-# The tests with 32 bits (SHORT=-short: their short form), or only their compilation if the kernel
-# runs no such programs. There
-# EXEC='-exec "qemu-i386 -E GODEBUG=asyncpreemptoff=1"' runs them.
+# The tests with 32 bits (SHORT=-short: their short form), if the kernel runs such programs. Where it
+# does not, EXEC='-exec "qemu-i386 -E GODEBUG=asyncpreemptoff=1"' runs them.
 NARROW = ./idle ./idlenet ./settings ./server ./internal/... ./wheel ./timer ./metrics ./reap ./sourcelimit
 narrow: export GOARCH = 386
 narrow: export CGO_ENABLED = 0
-narrow: ; go vet ./... && if go test $(EXEC) ./internal/prom 2>&1 | grep -q 'exec format error'; then echo "no 32-bit programs run here: the tests are compiled only"; else go test $(EXEC) $(SHORT) -count 1 $(NARROW); fi
+narrow: ; if go test $(EXEC) ./internal/prom 2>&1 | grep -q 'exec format error'; then echo "no 32-bit programs run here: make cross checks their types"; else go test $(EXEC) $(SHORT) -count 1 $(NARROW); fi
 race:  ; go test -race ./...
 fmt:   ; gofmt -w .
 fuzz:  ; IDLEWHEEL_STEPS=100000000 go test ./wheel ./timer -run AgainstModel -count 1 -timeout 30m && go test ./wheel -run '^$$' -fuzz FuzzWheel -fuzztime 60s && go test ./timer -run '^$$' -fuzz FuzzTimer -fuzztime 60s
@@ -65,7 +64,5 @@ release:
 	done; done
 	cd dist && sha256sum * > SHA256SUMS
 
-cross:
-	GOOS=darwin GOARCH=arm64 go vet ./...
-	GOOS=freebsd go vet ./...
-	GOOS=windows go vet ./wheel ./timer ./idle ./metrics ./admin ./server ./cmd/...
+# The types of packages and tests on other systems.
+cross: ; go -C tools run ./crosscheck darwin/arm64 freebsd/amd64 windows/amd64 linux/386 linux/arm64

@@ -10,7 +10,7 @@ HOLD = --expect 'held>=100%' --expect 'lateness.max<=2s' --expect 'own-delay.max
 demo:  ; go run ./cmd/echo-heartbeat demo
 test:  ; go test ./...
 # The long forms of tests: more connections, faults, rounds and attackers.
-LONG = ./server ./loadtest/internal/truth ./internal/testing/triallimit
+LONG = ./server ./internal/verdict ./internal/outage ./loadtest/internal/truth ./internal/testing/triallimit
 long:  ; IDLEWHEEL_LONG=1 go test -p 1 -count 1 -timeout 15m $(LONG) && IDLEWHEEL_LONG=1 go test -count 1 ./idle -run 'AfterAStall|AnotherConnection'
 # The tests with the oldest Go, without root, and with 1,024 descriptors. They skip what needs more,
 # which they would not if CI were set.
@@ -19,8 +19,8 @@ OLDEST = go$(shell sed -n 's/^go //p' go.mod)
 ROOTLESS = unshare --user
 oldest: ; @echo $(OLDEST)
 others: ; GOTOOLCHAIN=$(OLDEST) prlimit --nofile=1024:1024 $(ROOTLESS) env -u CI go test -short -count 1 $(OTHERS)
-# The tests with 32 bits (SHORT=-short: their short form), if the kernel runs such programs. Where it
-# does not, EXEC='-exec "qemu-i386 -E GODEBUG=asyncpreemptoff=1"' runs them.
+# The tests with 32 bits (SHORT=-short: their short form), if the kernel runs such programs. Where
+# it does not, EXEC='-exec "qemu-i386 -E GODEBUG=asyncpreemptoff=1"' runs them.
 NARROW = ./idle ./idlenet ./settings ./server ./internal/... ./wheel ./timer ./metrics ./reap ./sourcelimit
 narrow: export GOARCH = 386
 narrow: export CGO_ENABLED = 0
@@ -57,9 +57,10 @@ lint:
 	go -C examples $(TOOL) staticcheck ./...
 
 # Static programs for Linux, and their checksums. On a tag they have its version.
+ARCHS = amd64 arm64
 release:
 	rm -rf dist && mkdir dist
-	for arch in amd64 arm64; do for p in ./cmd/echo-heartbeat ./loadtest; do \
+	for arch in $(ARCHS); do for p in ./cmd/echo-heartbeat ./loadtest; do \
 		CGO_ENABLED=0 GOOS=linux GOARCH=$$arch go build -buildvcs=true -trimpath -ldflags "-s -w" -o dist/$$(basename $$p)-linux-$$arch $$p || exit 1; \
 	done; done
 	cd dist && sha256sum * > SHA256SUMS

@@ -52,6 +52,6 @@ func TestMain(m *testing.M) {
 	}
 	flag.Parse()
 	// Parallel tests wait for timeouts most of the time.
-	_ = flag.Set("test.parallel", needs.Parallel(20))
+	_ = flag.Set("test.parallel", needs.Parallel(30))
 	goleak.VerifyTestMain(m, goleak.IgnoreCurrent()) // importing gnet starts two goroutines
 }

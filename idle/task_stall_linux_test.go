@@ -19,6 +19,9 @@ import (
 // heartbeats wait unread in the sockets. A signal stops the whole process, or a handler blocks both
 // of its loops.
 func TestNoLivingConnectionIsReapedAfterAStall(t *testing.T) {
+	if !needs.IsLong() { // the larger tests need all descriptors of the process
+		t.Parallel()
+	}
 	timeout := childConfig.ReadTimeout
 	for _, network := range networks {
 		for _, how := range []string{"process stopped", "loops blocked"} {
@@ -29,7 +32,7 @@ func TestNoLivingConnectionIsReapedAfterAStall(t *testing.T) {
 				n = 2000
 			}
 			t.Run(fmt.Sprintf("%s/%s/%d", how, network.name, n), func(t *testing.T) {
-				if n < 10_000 { // the larger tests need all descriptors of the process
+				if n < 10_000 {
 					t.Parallel()
 				}
 				needs.Descriptors(t, n)

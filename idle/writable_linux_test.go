@@ -17,6 +17,7 @@ import (
 
 // TestAProducerWritesAsFastAsItsReaderReads writes numbers without end to a reader of 1 Mbit/s.
 func TestAProducerWritesAsFastAsItsReaderReads(t *testing.T) {
+	t.Parallel()
 	t.Run("on the event loop", func(t *testing.T) { testProducer(t, (*producer).writeMore, (*producer).writeMore) })
 	t.Run("on another goroutine", func(t *testing.T) {
 		testProducer(t, func(p *producer) { go p.writeAsync() }, func(p *producer) { p.resumed <- struct{}{} })

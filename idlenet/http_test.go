@@ -127,6 +127,7 @@ func TestAttachHTTPCallsWhatWasThere(t *testing.T) {
 }
 
 func TestTheNextAnswerClosesALeavingConnection(t *testing.T) {
+	t.Parallel()
 	for name, leave := range map[string]func(s *site){
 		"maximum age": func(s *site) {
 			require.NoError(t, s.Update(func(cfg *Config) { cfg.MaxAge, cfg.MaxAgeGrace = time.Second, time.Hour }))
@@ -242,6 +243,7 @@ func TestARequestBetweenTheVerdictAndTheEndIsAnswered(t *testing.T) {
 // TestARequestThatWasReadBeforeTheEndIsAnswered has a server that tells of a request a moment after
 // it was told to close the connection.
 func TestARequestThatWasReadBeforeTheEndIsAnswered(t *testing.T) {
+	t.Parallel()
 	for _, reason := range []reap.Reason{reap.ReadIdle, reap.Kicked} {
 		t.Run(reason.Error(), func(t *testing.T) {
 			t.Parallel()

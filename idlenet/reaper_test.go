@@ -136,6 +136,7 @@ func TestForget(t *testing.T) {
 }
 
 func TestConnIsTheHandleOfAConnection(t *testing.T) {
+	t.Parallel()
 	r := newBare(t, Config{ReadTimeout: 300 * time.Millisecond})
 	_, c := tcpPair(t)
 	_, err := r.Conn(c)
@@ -337,6 +338,7 @@ func (w *simWorld) lookSoon(all ...*simLife) {
 // TestConcurrentCalls calls all methods from many goroutines, while connections come and go. It
 // is for the race detector.
 func TestConcurrentCalls(t *testing.T) {
+	t.Parallel()
 	length := time.Second
 	if testing.Short() {
 		length = 300 * time.Millisecond

@@ -25,7 +25,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m, goleak.IgnoreCurrent()) }
 
-// A handler obeys the first byte of each message: h suspensions the connection, c closes it, and b
+// A handler obeys the first byte of each message: h holds the connection, c closes it, and b
 // blocks the event loop. It ignores other bytes.
 type handler struct {
 	gnet.BuiltinEventEngine
@@ -156,6 +156,7 @@ func TestTheExpositionPassesPromlint(t *testing.T) {
 }
 
 func TestAScrapeDoesNotWaitForABlockedLoop(t *testing.T) {
+	t.Parallel()
 	h, addr := serve(t, idle.Config{ReadTimeout: time.Minute})
 	dial(t, addr, "x")
 	dial(t, addr, "b")
@@ -203,6 +204,7 @@ func sum(all map[string]float64) (n float64) {
 // TestConnectionsAreCountedOnceWhileALoopIsBlocked blocks one of two loops. The loops are scanned
 // in order, so both cases occur: the blocked loop is first, and it is last.
 func TestConnectionsAreCountedOnceWhileALoopIsBlocked(t *testing.T) {
+	t.Parallel()
 	const n = 10
 	for name, loop := range map[string]int{"the first loop": 0, "the second loop": 1} {
 		t.Run(name, func(t *testing.T) {
@@ -233,6 +235,7 @@ func TestConnectionsAreCountedOnceWhileALoopIsBlocked(t *testing.T) {
 
 // TestAVerdictIsCountedAsClosedOrObserved has one idle connection.
 func TestAVerdictIsCountedAsClosedOrObserved(t *testing.T) {
+	t.Parallel()
 	const closed, observed = "idlewheel_connections_closed_total", "idlewheel_connections_observed_total"
 	for only, names := range map[bool][2]string{false: {closed, observed}, true: {observed, closed}} {
 		h, addr := serve(t, idle.Config{ReadTimeout: 100 * time.Millisecond, Tick: 10 * time.Millisecond, ObserveOnly: only})
@@ -267,6 +270,7 @@ func TestTheDriverIsLateWhileNoLoopIsBehind(t *testing.T) {
 // TestAnOutageIsCountedAndAHoldIsShown silences all busy connections at once, and then lets one of
 // them send again.
 func TestAnOutageIsCountedAndAHoldIsShown(t *testing.T) {
+	t.Parallel()
 	h, addr := serve(t, idle.Config{ReadTimeout: 2 * time.Second, Tick: 50 * time.Millisecond})
 	c := metrics.NewCollector(h.reaper)
 	value := func(name string) float64 { return values(t, c, name)[""] }

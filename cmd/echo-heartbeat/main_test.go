@@ -248,6 +248,7 @@ func TestServeHasAFlagForEachLimit(t *testing.T) {
 // TestServeKeepsConnections has connections that no limit closes: there is no reaper, it observes
 // only, or a complete line has ended the message.
 func TestServeKeepsConnections(t *testing.T) {
+	t.Parallel()
 	for flags, tc := range map[string]struct {
 		send      []string
 		got, last string

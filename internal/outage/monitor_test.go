@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/internal/mono"
+	"github.com/idlewheel/idlewheel/internal/testing/needs"
 	"github.com/idlewheel/idlewheel/internal/verdict"
 )
 
@@ -549,9 +550,9 @@ func TestSilencesOfIndependentConnections(t *testing.T) {
 		{"5 to 15 s", between(5*second, 15*second), 20},
 		{"exponential, 20 s at most", func() time.Duration { return min(time.Duration(rng.ExpFloat64()*float64(interval)), 2*interval) }, 60},
 	}
-	hours, trials := 100, 100
-	if testing.Short() {
-		hours, trials = 1, 20
+	hours, trials := 20, 50
+	if needs.IsLong() {
+		hours, trials = 100, 100
 	}
 	all := Rule{Tick: second / 2, Gap: second, Memory: 600 * second, Longest: 600 * second, Shortest: timeout, Hold: true, Busy: MinBusy}
 	group := all // as package watch has it

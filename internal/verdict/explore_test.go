@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/idlewheel/idlewheel/internal/mono"
+	"github.com/idlewheel/idlewheel/internal/testing/needs"
 	"github.com/idlewheel/idlewheel/reap"
 )
 
@@ -294,7 +295,7 @@ func TestTheJudgeIsExplored(t *testing.T) {
 	var combinations, judgements atomic.Int64
 	began := time.Now()
 	lengthsA, lengthsB := []time.Duration{5, 8}, []time.Duration{4, 7}
-	if testing.Short() {
+	if !needs.IsLong() {
 		lengthsA = lengthsA[:1]
 	}
 	t.Run("pairs", func(t *testing.T) {

@@ -64,7 +64,7 @@ func buildAndRun(m *testing.M) int {
 	// The program gets SIGHUP also if these tests run under nohup.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 	flag.Parse()
-	_ = flag.Set("test.parallel", needs.Parallel(8)) // the runs wait most of the time
+	_ = flag.Set("test.parallel", needs.Parallel(16)) // the runs wait most of the time
 	return m.Run()
 }
 

@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 		serve(behaviours[behaviour])
 		return
 	}
-	_ = flag.Set("test.parallel", "10") // the tests mostly sleep
+	_ = flag.Set("test.parallel", "16") // the tests mostly sleep
 	goleak.VerifyTestMain(m)
 }
 

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/panjf2000/gnet/v2"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/internal/logging"
@@ -150,7 +151,20 @@ func middleware(t testing.TB, h gnet.EventHandler, cfg Config) *Reaper {
 	t.Helper()
 	r, err := Middleware(h, cfg)
 	require.NoError(t, err)
+	t.Cleanup(func() { requireNothingKept(t, r) })
 	return r
+}
+
+// requireNothingKept requires that a Reaper whose engine has ended, if it had one, has given back
+// what its connections had.
+func requireNothingKept(t testing.TB, r *Reaper) {
+	t.Helper()
+	if t.Failed() {
+		return
+	}
+	assert.Zero(t, r.watch.Open.Load(), "open")
+	assert.Zero(t, r.watch.Decided.Load(), "will close")
+	assert.Zero(t, r.output.Load(), "bytes of output")
 }
 
 // limitOf is short enough for a test and long enough for a loaded machine. tickOf is its tick.

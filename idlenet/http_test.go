@@ -45,7 +45,7 @@ func newSite(t *testing.T, cfg Config, handler http.HandlerFunc) *site {
 	t.Cleanup(func() {
 		s.Server.Close()
 		require.NoError(t, ln.Drain(0, 0))
-		eventually(t, "the goroutine ends", func() bool { return !ln.isJudging() })
+		requireNothingKept(t, ln.Reaper)
 	})
 	return s
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
@@ -71,15 +72,29 @@ func serveEcho(t testing.TB, inner net.Listener, cfg Config) *echo {
 		require.NoError(t, ln.Close())
 		require.NoError(t, ln.Drain(0, 0))
 		e.served.Wait()
-		eventually(t, "the goroutine ends", func() bool { return !ln.isJudging() })
+		requireNothingKept(t, ln.Reaper)
 	})
 	return e
 }
 
-func (r *Reaper) isJudging() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.driving
+// requireNothingKept waits until the goroutine of a Reaper has ended, and requires that the Reaper
+// has given back what its connections had.
+func requireNothingKept(t testing.TB, r *Reaper) {
+	t.Helper()
+	eventually(t, "the goroutine ends", func() bool {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return !r.driving
+	})
+	assert.Zero(t, r.watch.Open.Load(), "open")
+	assert.Zero(t, r.watch.Decided.Load(), "will close")
+	for _, s := range r.shards {
+		s.mu.Lock()
+		assert.Empty(t, s.Remotes)
+		assert.Empty(t, s.Large)
+		assert.Empty(t, s.http2)
+		s.mu.Unlock()
+	}
 }
 
 // conn returns the handle of a connection, the zero one if it is not watched.

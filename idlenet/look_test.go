@@ -26,7 +26,7 @@ func serveDeaf(t testing.TB, cfg Config) (ln *Listener, dial func() (client, con
 	t.Cleanup(func() {
 		require.NoError(t, ln.Close())
 		require.NoError(t, ln.Drain(0, 0))
-		eventually(t, "the goroutine ends", func() bool { return !ln.isJudging() })
+		requireNothingKept(t, ln.Reaper)
 	})
 	return ln, func() (client, conn net.Conn) {
 		client = sockets.Dial(t, "tcp", ln.Addr().String())

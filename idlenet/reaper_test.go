@@ -28,7 +28,7 @@ func newBare(t *testing.T, cfg Config) *Reaper {
 		eventually(t, "no connection is open", func() bool { return r.Connections() == 0 })
 		r.listening.Store(0) // otherwise its goroutine keeps reasons for a minute
 		r.watch.Wake()
-		eventually(t, "the goroutine ends", func() bool { return !r.isJudging() })
+		requireNothingKept(t, r)
 	})
 	return r
 }
@@ -88,7 +88,7 @@ func TestAnInnerListenerIsClosedByItsOwner(t *testing.T) {
 	require.NoError(t, inner.Close())
 	_, err = ln.Accept()
 	require.ErrorIs(t, err, net.ErrClosed)
-	eventually(t, "the goroutine ends", func() bool { return !ln.isJudging() })
+	requireNothingKept(t, ln.Reaper)
 	require.Error(t, ln.Close())
 	require.Zero(t, ln.listening.Load())
 }

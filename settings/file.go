@@ -85,11 +85,11 @@ func readLine(line string, n int, table configtable.Table, cfg any, first map[st
 		return nil
 	}
 	i := slices.Index(table.Names(), words[0])
-	if i < 0 && slices.Contains(slices.Concat(configtable.Idle, configtable.Net, configtable.Server).Names(), words[0]) {
-		return fmt.Errorf("%s is a setting of another package, or only a flag: take it out of the file", words[0])
-	}
-	if i < 0 || len(words) != 2 {
-		return fmt.Errorf(`%.80q is not a limit and its value, such as "read-timeout 30s"`, strings.TrimSpace(line))
+	switch {
+	case i < 0:
+		return unknown(words[0])
+	case len(words) != 2:
+		return fmt.Errorf(`%.80q is not a setting and its value, such as "read-timeout 30s"`, strings.TrimSpace(line))
 	}
 	if at := first[words[0]]; at > 0 {
 		return fmt.Errorf("%s is set twice, first in line %d", words[0], at)
@@ -103,6 +103,14 @@ func readLine(line string, n int, table configtable.Table, cfg any, first map[st
 		return fmt.Errorf("%s is %s: %s", row.Name, words[1], mistake)
 	}
 	return nil
+}
+
+// unknown returns the error about a name that the file may not have.
+func unknown(name string) error {
+	if slices.Contains(slices.Concat(configtable.Idle, configtable.Net, configtable.Server).Names(), name) {
+		return fmt.Errorf("%s cannot be set in this file: take it out", name)
+	}
+	return fmt.Errorf(`the file has no setting %.80q: write a setting and its value, such as "read-timeout 30s"`, name)
 }
 
 // readAtMost returns what is to be read, and an error if there is more than a number of bytes.

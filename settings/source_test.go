@@ -124,9 +124,11 @@ func TestNewPanicsForAnUnknownName(t *testing.T) {
 
 func TestAFileWithAMistakeChangesNothing(t *testing.T) {
 	for lines, want := range map[string]string{
-		"read-timeout 1s\nread-timout 1s\n": `limits, line 2: "read-timout 1s" is not a limit and its value, such as "read-timeout 30s"`,
-		"\n--read-timeout 1s":               `limits, line 2: "--read-timeout 1s" is not`,
+		"read-timeout 1s\nread-timout 1s\n": `limits, line 2: the file has no setting "read-timout": write a setting and its value, such as "read-timeout 30s"`,
+		"\n--read-timeout 1s":               `limits, line 2: the file has no setting "--read-timeout"`,
 		"tick 1s\nread-timeout 1s\ntick 2s": "limits, line 3: tick is set twice, first in line 1",
+		"max-per-source 5":                  "limits, line 1: max-per-source cannot be set in this file: take it out",
+		"half-closed-timeout 5s":            "limits, line 1: half-closed-timeout cannot be set in this file: take it out",
 		"read-timeout":                      "line 1",
 		"observe-only # needs a value":      "line 1",
 		"read-timeout 1 s":                  "line 1",
@@ -138,7 +140,7 @@ func TestAFileWithAMistakeChangesNothing(t *testing.T) {
 		"jitter -1\njitter 2":               "limits, line 1: jitter is -1: set a positive number",
 		"observe-only perhaps":              `"perhaps" is neither true nor false`,
 		strings.Repeat("x", 1<<20):          "has more than 1048576 bytes",
-		strings.Repeat("x", 1000):           `xxxxxxxx" is not`,
+		strings.Repeat("x", 1000):           `no setting "xxxxxxxx`,
 	} {
 		cfg := idle.Config{ReadTimeout: time.Hour}
 		err := newSource(t, lines, "").Load(&cfg)
@@ -216,7 +218,7 @@ func TestExplain(t *testing.T) {
 		ReadTimeout: -time.Second, Heartbeat: idle.Heartbeat{Interval: time.Second}, MaxAgeGrace: time.Second,
 	})
 	const want = "--read-timeout is -1s: set a positive duration such as 60s, or 0 for none; " +
-		"--max-age-grace is 1s without --max-age: set both, or neither; Config.Heartbeat.Ping is nil: set the func of a ping"
+		"--max-age-grace is 1s without --max-age: set both, or neither; Config.Heartbeat.Ping is nil: set the func of a ping, or no --heartbeat"
 	require.Equal(t, want, settings.Explain(err, "--"))
 	require.Equal(t, strings.ReplaceAll(want, "--", ""), settings.Explain(err, ""))
 	require.Equal(t, "at start: "+want, settings.Explain(fmt.Errorf("at start: %w", err), "--"))

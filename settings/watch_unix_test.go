@@ -190,7 +190,7 @@ func TestHangupChangesAListener(t *testing.T) {
 		return await(t, reports)
 	}
 	before := s.Describe(ln.Config())
-	require.ErrorContains(t, reload("read-timeout 1s\noutput-limit 5\n"), `limits, line 2: output-limit is a setting of another package`, "idlenet has no such limit")
+	require.ErrorContains(t, reload("read-timeout 1s\noutput-limit 5\n"), `limits, line 2: output-limit cannot be set in this file`, "idlenet has no such limit")
 	require.Contains(t, Explain(reload("max-age-grace 1s"), "--"), "--max-age-grace is 1s without --max-age: set both")
 	require.Equal(t, before, s.Describe(ln.Config()))
 

@@ -124,7 +124,7 @@ func clearOff(front any) {
 func (cfg *Config) checkParts(refuse configtable.Refuse) {
 	const ping = configtable.Field("Heartbeat.Ping")
 	if cfg.Limits.Heartbeat.Interval != 0 && ping.Of(cfg.Front).IsNil() {
-		refuse(string(ping), "%s is nil: set the func of a ping", ping)
+		refuse(string(ping), "%s is nil: set the func of a ping, or no %s", ping, configtable.Field("Heartbeat.Interval"))
 	}
 	const rate = configtable.Field("MinRate.BytesPerSecond")
 	if r := cfg.Limits.Rate; !rateFits(r) {

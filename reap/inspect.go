@@ -26,7 +26,7 @@ type Query struct {
 // An Inspection is what Inspect has found out.
 type Inspection struct {
 	Connections []ConnInfo     // of Query.Limit
-	States      map[string]int // of Query.States: all states, zeros after an error
+	States      map[string]int // of Query.States: all states at the last checks, zeros after an error
 	// Overdue is how many connections should have been judged by now and were not yet. It is
 	// counted with Query.States.
 	Overdue int

@@ -125,22 +125,22 @@ func inspect[C any](i *Inspector, s *Shard[C], id uint32, c *Conn[C]) {
 			WriteIdle: max(i.now.Sub(f.Wrote.To), 0), Missed: f.Missed, Due: max(mono.Time(due).Sub(i.now), 0),
 			Unwritable: c.Is(connstate.Unwritable),
 		}
-		list(i, s, info, id, c)
+		list(i, s, info, id, c, &f)
 	}
 }
 
 // list adds a connection to the list if it is one of the first. Without events the kernel knows
 // best when the peer was heard, and it always does how much output waits.
-func list[C any](i *Inspector, s *Shard[C], info reap.ConnInfo, id uint32, c *Conn[C]) {
+func list[C any](i *Inspector, s *Shard[C], info reap.ConnInfo, id uint32, c *Conn[C], f *verdict.Facts) {
 	first := s.asks || i.Query.By == byOutput
 	if info.Output = s.port.Output(c); first {
-		addEvidence(&info, s, c)
+		addEvidence(&info, s, c, f)
 	}
 	if !i.first.Admits(info) {
 		return
 	}
 	if !first {
-		addEvidence(&info, s, c)
+		addEvidence(&info, s, c, f)
 	}
 	info.ID, info.Remote = s.ID(id, c), s.Remotes.of(c, s.port)
 	i.first.Add(info)
@@ -170,14 +170,21 @@ func stateOf(s *connstate.State, f *verdict.Facts, lim *verdict.Limits) string {
 	return "open"
 }
 
-func addEvidence[C any](i *reap.ConnInfo, s *Shard[C], c *Conn[C]) {
+// addEvidence adds the answer of the kernel, which may be newer than the last look.
+func addEvidence[C any](i *reap.ConnInfo, s *Shard[C], c *Conn[C], f *verdict.Facts) {
 	ev := new(verdict.Evidence) // not that of the Shard: a look may be using it
 	if !s.port.Ask(c, ev) {
 		return
 	}
-	i.Output += max(ev.Queued, 0)
+	if i.Output += max(ev.Queued, 0); ev.Queued >= 0 && i.Output == 0 {
+		f.StalledSince = 0
+		i.State = stateOf(&c.State, f, &s.LimitsOf(c).Limits)
+	}
 	i.Received, i.Sent = ev.Received, ev.Acked
 	if ev.Dated {
+		if s.asks && ev.Silent < i.ReadIdle {
+			i.Missed = 0 // it was heard since then
+		}
 		i.ReadIdle = min(i.ReadIdle, ev.Silent)
 		i.Age = max(i.Age, i.ReadIdle) // it is kept in whole ticks
 		i.WriteIdle = ev.Quiet

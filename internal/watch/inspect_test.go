@@ -31,6 +31,43 @@ func TestAnInspectionShowsWhatTheKernelKnows(t *testing.T) {
 		Received: 5, Sent: 6, Output: 4, State: "observed"}, got)
 }
 
+// TestAnInspectionForgetsWhatTheLastLookFound has a peer that has answered and taken its output
+// since the last look at it.
+func TestAnInspectionForgetsWhatTheLastLookFound(t *testing.T) {
+	p := newAskingPort(t, testConfig{ReadTimeout: time.Minute, WriteStallTimeout: 8 * time.Second})
+	cfg := p.Settings().Config
+	cfg.Limits.Heartbeat = verdict.Heartbeat{Interval: time.Second, Retry: time.Second, MaxMissed: 9}
+	cfg.Limits.Ready()
+	p.Follow(p.Settings().next(cfg, overlay{}, 0))
+	p.open()
+	p.peer = func(*testConn) verdict.Evidence {
+		return verdict.Evidence{Dated: true, Silent: p.now.Sub(0), Quiet: p.now.Sub(0), Queued: 1}
+	}
+	p.pass(5 * time.Second)
+	inspect := func() reap.ConnInfo {
+		i, err := p.NewInspector(reap.Query{Limit: 1})
+		require.NoError(t, err)
+		p.Inspect(0, i)
+		return i.Result().Connections[0]
+	}
+	before := inspect()
+	require.Equal(t, "stalled", before.State)
+	require.NotZero(t, before.Missed)
+	p.peer = func(*testConn) verdict.Evidence {
+		return verdict.Evidence{Dated: true, Silent: p.now.Sub(0), Queued: -1}
+	}
+	require.Equal(t, "stalled", inspect().State, "the kernel does not know")
+	p.peer = func(*testConn) verdict.Evidence {
+		return verdict.Evidence{Dated: true, Silent: time.Millisecond, Received: 1}
+	}
+	p.asks = false
+	require.NotZero(t, inspect().Missed, "a byte may be no pong")
+	p.asks = true
+	after := inspect()
+	require.Equal(t, "open", after.State)
+	require.Zero(t, after.Missed)
+}
+
 // TestATurnOfARing has rings with a sector per tick. A turn has room for the timeout, for jitter,
 // and for two ticks, because the clock and the wheel round up.
 func TestATurnOfARing(t *testing.T) {

@@ -57,6 +57,7 @@ func readTimeouts(body io.Reader) (map[string]time.Duration, error) {
 	changes := map[string]time.Duration{}
 	for name, raw := range given {
 		var value string
+		changes[name] = 0 // the Reaper refuses names that cannot be changed
 		if json.Unmarshal(raw, &value) == nil {
 			changes[name], err = time.ParseDuration(value)
 		}
@@ -67,8 +68,7 @@ func readTimeouts(body io.Reader) (map[string]time.Duration, error) {
 	return changes, nil
 }
 
-// canChange reports whether a setting is a timeout that a request can change. The Reaper refuses
-// others.
+// canChange reports whether a setting is a timeout that a request can change.
 func canChange(name string) bool {
 	return slices.Contains(slices.Concat(configtable.Idle.Adjustable(), configtable.Net.Adjustable()).Names(), name)
 }

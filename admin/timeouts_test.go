@@ -127,6 +127,8 @@ var invalidBodies = []struct{ name, body, want string }{
 	{"an object as the value", `{"write-timeout":{"s":30}}`, `write-timeout is {"s":30}: write a duration`},
 	{"a large number", `{"write-timeout":1e400}`, `write-timeout is 1e400: write a duration`},
 	{"a number that is no timeout", `{"output-limit":"3"}`, `"output-limit" cannot be changed here: take read-timeout`},
+	{"the same without quotes", `{"output-limit":3}`, `"output-limit" cannot be changed here: take read-timeout`},
+	{"the same beside a timeout", `{"read-timeout":"5s","output-limit":3}`, `"output-limit" cannot be changed here: take read-timeout`},
 	{"less than a tick", `{"read-timeout":"50ms"}`, "read-timeout"},
 	{"too many ticks", `{"read-timeout":"80000h"}`, "read-timeout"},
 	{"no limit is left", `{"read-timeout":"0s"}`, "read-timeout"},

@@ -125,7 +125,9 @@ func TestAReaderOfOneLargeAnswerIsNotCutOff(t *testing.T) {
 	for rate, all := range sizes {
 		for _, size := range all {
 			t.Run(fmt.Sprintf("%d MiB at %d", size, rate), func(t *testing.T) {
-				t.Parallel()
+				if !needs.IsLong() { // the larger tests need the memory
+					t.Parallel()
+				}
 				s := newSite(t, Config{OutputLimit: OutputLimit{Hard: 1 << 20}}, func(s *site) { s.open = flood(size << 20) })
 				var reading sync.WaitGroup
 				for range readers {

@@ -155,8 +155,8 @@ func middleware(t testing.TB, h gnet.EventHandler, cfg Config) *Reaper {
 	return r
 }
 
-// requireNothingKept requires that a Reaper whose engine has ended, if it had one, has given back
-// what its connections had.
+// requireNothingKept requires that a Reaper has given back what its connections had. Its engine, if
+// it had one, has ended.
 func requireNothingKept(t testing.TB, r *Reaper) {
 	t.Helper()
 	if t.Failed() {

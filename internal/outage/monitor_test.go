@@ -551,7 +551,9 @@ func TestSilencesOfIndependentConnections(t *testing.T) {
 		{"exponential, 20 s at most", func() time.Duration { return min(time.Duration(rng.ExpFloat64()*float64(interval)), 2*interval) }, 60},
 	}
 	hours, trials := 20, 50
-	if needs.IsLong() {
+	if testing.Short() {
+		hours, trials = 1, 20
+	} else if needs.IsLong() {
 		hours, trials = 100, 100
 	}
 	all := Rule{Tick: second / 2, Gap: second, Memory: 600 * second, Longest: 600 * second, Shortest: timeout, Hold: true, Busy: MinBusy}

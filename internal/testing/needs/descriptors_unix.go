@@ -56,10 +56,16 @@ func take(t testing.TB, n, least int) {
 	t.Cleanup(func() { tests.Release(int64(n)) })
 }
 
+// Many reports whether this process may have thousands of descriptors.
+func Many() bool {
+	_, have := free()
+	return have >= 4000
+}
+
 // Parallel returns how many tests may run at the same time: n, or four if this process may have few
 // descriptors, or is slow because of the race detector.
 func Parallel(n int) string {
-	if _, have := free(); have < 4000 || slow {
+	if !Many() || slow {
 		n = min(n, 4)
 	}
 	return strconv.Itoa(n)

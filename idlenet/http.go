@@ -22,7 +22,7 @@ import (
 //	return server.Serve(ln)
 //
 // It sets ConnState, ConnContext and Handler, and goes on to call what was there. Besides what
-// [Reaper.ConnState] does, it ends connections by their protocol, so that no request is lost:
+// [Reaper.ConnState] does, it ends connections by their protocol, so that requests are answered:
 //
 //   - When MaxAge has passed, or its moment of a Drain has come, a connection answers its next
 //     request with "Connection: close", which is GOAWAY in HTTP/2. A WebSocket that begins stays.
@@ -218,7 +218,7 @@ func (r *Reaper) leaves(request *http.Request) (leaves bool) {
 		if request.ProtoMajor == 2 {
 			s.noteHTTP2(id, c)
 		}
-		turn := s.Watcher.Settings().Common.DrainTurn(n.Random(id))
+		turn := s.Watcher.Settings().Common.DrainTurn(s.Random(id, n))
 		leaves = s.Ends.Of(id) != nil || !n.Is(connstate.Exempt) && (n.Is(connstate.Leaving) || s.Watcher.Clock.Elapsed() >= turn)
 	})
 	return leaves

@@ -198,7 +198,7 @@ func TestASampleIsOfAllConnections(t *testing.T) {
 	require.True(t, slices.ContainsFunc(members, func(m member) bool { return m.id >= 1000 }))
 	below := 0
 	for id := range uint32(1200) {
-		if w.At(id).Random(id) < w.sample(network0).highest {
+		if w.Random(id, w.At(id)) < w.sample(network0).highest {
 			below++
 		}
 	}

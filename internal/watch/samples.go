@@ -190,7 +190,7 @@ func (all *samples[C]) sort(id uint32, c *Conn[C], watched map[reap.Group]*group
 			}
 		}
 		if g := watched[name]; g != nil && joins {
-			all.join(g, member{id, c.Opened(), c.Random(id), now})
+			all.join(g, member{id, c.Opened(), s.Random(id, c), now})
 		}
 	}
 }

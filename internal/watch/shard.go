@@ -186,6 +186,10 @@ func (s *Shard[C]) Count() *Counters {
 	return &s.Counters
 }
 
+// Random returns a number from 0 to 1 that stays the same for the life of a connection. Connections
+// of other shards with the same id have others: a drain closes them at other instants.
+func (s *Shard[C]) Random(id uint32, c *Conn[C]) float64 { return c.Random(id + s.Number*0x9e3779b1) }
+
 // At returns the connection with a number.
 func (s *Shard[C]) At(id uint32) *Conn[C] { return s.conns.at(id) }
 
@@ -221,7 +225,7 @@ func (s *Shard[C]) Facts(id uint32, c *Conn[C], now mono.Time) verdict.Facts {
 		output = s.port.Output(c)
 	}
 	f := c.State.Facts(s.clock, s.port.Record(c), &lim.Limits, output, now)
-	f.Random, f.Large = c.Random(id), s.Large[id]
+	f.Random, f.Large = s.Random(id, c), s.Large[id]
 	return f
 }
 

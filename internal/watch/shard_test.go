@@ -93,3 +93,20 @@ func TestAnUpdateOfOtherLimitsLeavesAMessageOpen(t *testing.T) {
 	p.follow(1, func(cfg *Config) { cfg.Limits.Rate = rate })
 	require.NotZero(t, p.Facts(id, c, p.now).RatedSince)
 }
+
+// TestShardsHaveOtherRandomNumbers has connections with the same number, opened in the same tick. A
+// drain closes them at different instants.
+func TestShardsHaveOtherRandomNumbers(t *testing.T) {
+	of := map[float64]bool{}
+	for number := range uint32(4) {
+		p := newTestPort(t, testConfig{ReadTimeout: time.Hour})
+		p.Number = number
+		for range 4 {
+			id, c := p.open()
+			of[p.Random(id, c)] = true
+			f := p.Facts(id, c, p.now)
+			require.True(t, of[f.Random])
+		}
+	}
+	require.Len(t, of, 16)
+}

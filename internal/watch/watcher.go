@@ -193,7 +193,9 @@ func Update[C any](w *Watcher, edit func(*C), check Checker[C]) error {
 			return err
 		}
 		if w.replace(old, checked) {
-			checked.Logger.Info("configuration changed", w.form.Package, w.form.Table.Changes(&before, &cfg))
+			if changes := w.form.Table.Changes(&before, &cfg); len(changes.Group()) > 0 {
+				checked.Logger.Info("configuration changed", w.form.Package, changes)
+			}
 			if c, o := &checked.Limits, &old.Limits; c.Read != o.Read || c.Heartbeat != o.Heartbeat {
 				checked.warn()
 			}

@@ -39,10 +39,11 @@ type Reaper struct {
 	run     func()       // runs the driver on a goroutine
 	spawn   func(func()) // makes a call on a goroutine of its own
 
-	stamped  atomic.Int64 // the stamp at which a Read of a stamped connection returned last
-	refused  atomic.Uint64
+	stamped  atomic.Int64  // the stamp at which a Read of a stamped connection returned last
 	turn     atomic.Uint64 // of the shards, to make room
 	searched atomic.Int64  // the instant of the last searchAll
+
+	refused struct{ source, rate, room atomic.Uint64 } // connections, by the reason
 
 	listening atomic.Int64 // open listeners, and 1 for a Reaper of New
 
@@ -103,7 +104,9 @@ func (r *Reaper) Stats() Stats {
 	for _, s := range r.shards {
 		s.locked(func() { all.Add(s.Count()) })
 	}
-	all.Connections, all.Refused = r.Connections(), r.refused.Load()
+	all.Connections = r.Connections()
+	all.RefusedBySource, all.RefusedByRate = r.refused.source.Load(), r.refused.rate.Load()
+	all.Refused = r.refused.room.Load() + all.RefusedBySource + all.RefusedByRate
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.watch.Stats(&all, r.driving)

@@ -14,20 +14,21 @@ const shedSample = 64
 // dropped, and otherwise as refused. If there is no room, the function awaitRoom may wait for some;
 // nil does not wait.
 func (r *Reaper) admit(c net.Conn, awaitRoom func() bool) (ok bool) {
-	defer func() {
-		if !ok {
-			r.refused.Add(1)
-		}
-	}()
 	from := r.sourceOf(c)
 	if r.sources.Admit(from) != nil && (!r.searchAll() || r.sources.Admit(from) != nil) {
+		r.refused.source.Add(1)
 		return false // before the rate of all, which one source must not use up
 	}
-	if !r.rate.Allow() || !r.makeRoom() && (awaitRoom == nil || !awaitRoom()) {
-		r.sources.Release(from)
-		return false
+	switch {
+	case !r.rate.Allow():
+		r.refused.rate.Add(1)
+	case !r.makeRoom() && (awaitRoom == nil || !awaitRoom()):
+		r.refused.room.Add(1)
+	default:
+		return true
 	}
-	return true
+	r.sources.Release(from)
+	return false
 }
 
 // makeRoom ends a connection that has been silent for long, if there is no room for one more. It
@@ -42,16 +43,14 @@ func (r *Reaper) makeRoom() bool {
 	if !isFull() || r.searchAll() && !isFull() {
 		return true
 	}
-	first := int(r.turn.Add(1) % uint64(len(r.shards)))
-	for n := range r.shards {
-		s := r.shards[(first+n)%len(r.shards)]
-		if s.shedOne(set.ShedProtect) {
+	for range 3 { // another goroutine may end the same connection
+		if r.shedOne(set.ShedProtect) {
 			r.watch.Wake()
 			return true
 		}
 	}
 	if set.ObserveOnly {
-		s := r.shards[first]
+		s := r.shards[r.turn.Load()%uint64(len(r.shards))]
 		s.locked(func() { s.Counters.Observed[reap.Shed]++ })
 	}
 	return set.ObserveOnly
@@ -75,39 +74,71 @@ func (r *Reaper) searchAll() bool {
 	return true
 }
 
-// shedOne ends the connection of a sample that has been silent longest. It reports false if there
-// is none that may end.
-func (s *shard) shedOne(protect time.Duration) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	id, n, lasted := s.mostSilent(protect)
-	if n == nil {
-		return false
+// shedOne ends the connection of a sample of all shards in which nothing was sent for longest, at
+// least for a time. It reports false if there is none that may end.
+func (r *Reaper) shedOne(protect time.Duration) bool {
+	var victim silent
+	number := min(len(r.shards), shedSample)
+	first := r.turn.Add(uint64(number))
+	for n := range number {
+		s := r.shards[(first+uint64(n))%uint64(len(r.shards))]
+		if found := s.mostSilent(uint32(shedSample/number), protect); found.lasted > victim.lasted {
+			victim = found
+		}
 	}
-	reason := s.Watcher.NewError(reap.Shed)
-	reason.Lasted = lasted
-	s.End(id, n, reason)
-	return true
+	return victim.shard != nil && victim.shed(protect)
+}
+
+// A silent is a connection in which nothing was sent for a time.
+type silent struct {
+	shard      *shard
+	id, opened uint32
+	lasted     time.Duration
 }
 
 // mostSilent returns the connection of the next sample in which nothing was sent for longest, at
-// least for a time, and how long its peer sent nothing. It returns nil if there is none.
-func (s *shard) mostSilent(longest time.Duration) (victim uint32, found *conn, lasted time.Duration) {
-	s.exact = true
-	defer func() { s.exact = false }()
+// least for a time. It returns nothing if there is none.
+func (s *shard) mostSilent(sample uint32, least time.Duration) (found silent) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	n := s.Len()
-	for k := range min(n, shedSample) {
+	for k := range min(n, sample) {
 		id := (s.probed + k + 1) % n
-		c := s.At(id)
-		if !c.Used() || c.Held() || !s.IsJudged(id, c) {
-			continue
-		}
-		if peer, both, _ := s.Silence(id, c); both >= longest {
-			longest, lasted, victim, found = both, peer, id, c
+		if _, lasted, ok := s.silenceOf(id); ok && lasted >= max(least, found.lasted) {
+			found = silent{s, id, uint32(s.At(id).Opened()), lasted}
 		}
 	}
 	if n > 0 {
-		s.probed = (s.probed + shedSample) % n
+		s.probed = (s.probed + sample) % n
 	}
-	return victim, found, lasted
+	return found
+}
+
+// silenceOf returns how long the peer of a connection sent nothing, and how long nothing was sent
+// in either direction. It reports false if the connection may not end.
+func (s *shard) silenceOf(id uint32) (peer, both time.Duration, ok bool) {
+	c := s.At(id)
+	if !c.Used() || c.Held() || !s.IsJudged(id, c) {
+		return 0, 0, false
+	}
+	s.exact = true
+	defer func() { s.exact = false }()
+	peer, both, _ = s.Silence(id, c)
+	return peer, both, true
+}
+
+// shed ends the connection. It reports false if the connection may not end any more.
+func (v silent) shed(protect time.Duration) bool {
+	s := v.shard
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	peer, both, ok := s.silenceOf(v.id)
+	c := s.At(v.id)
+	if !ok || both < protect || uint32(c.Opened()) != v.opened {
+		return false
+	}
+	reason := s.Watcher.NewError(reap.Shed)
+	reason.Lasted = peer
+	s.End(v.id, c, reason)
+	return true
 }

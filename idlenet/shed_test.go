@@ -71,6 +71,24 @@ func TestOfASampleTheLongestSilentIsShed(t *testing.T) {
 	require.InDelta(t, 3*time.Second, all[1].Ended.Lasted, float64(w.Slack()))
 }
 
+// TestTheMostSilentOfAllShardsEnds has fewer connections than shards, and one above the limit each
+// second.
+func TestTheMostSilentOfAllShardsEnds(t *testing.T) {
+	w := newQuietWorld(t, Config{MaxConnections: 3, ShedProtect: 100 * time.Millisecond})
+	w.listen(8)
+	var all []*simLife
+	for n := range 20 {
+		all = append(all, w.accept())
+		w.Sleep(w.Slack())
+		all[n].Sock.Peer.Send(1)
+		w.Sleep(time.Second)
+		for i, l := range all {
+			require.Equal(t, i+3 <= n, l.Ended != nil, "connection %d of %d", i, n)
+		}
+	}
+	require.Zero(t, w.N["refused"])
+}
+
 // TestEachConnectionIsSampled has one silent connection among more than a sample of busy ones.
 func TestEachConnectionIsSampled(t *testing.T) {
 	const n = shedSample + 2

@@ -118,9 +118,7 @@ func TestObserveOnlyHoldsFromUpdateOn(t *testing.T) {
 		ReadTimeout: time.Second,
 		OnIdle: func(net.Conn, Event) Action {
 			w.change(t, func(cfg *Config) { cfg.ObserveOnly = true })
-			for _, s := range w.ln.shards { // as if there were no room
-				s.shedOne(time.Millisecond)
-			}
+			w.ln.shedOne(time.Millisecond) // as if there were no room
 			return Close
 		},
 	})

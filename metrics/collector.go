@@ -130,7 +130,12 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	counter(closed, s.ClosedByPeer, "peer")
 	counter(closed, s.Failed, "error")
 	counter(closed, s.ClosedByHandler, "handler")
-	ch <- prom.Rejected("max_connections", s.Refused)
+	ch <- prom.Rejected("max_connections", s.Refused-s.RefusedBySource-s.RefusedByRate)
+	for reason, n := range map[string]uint64{"source": s.RefusedBySource, "accept_rate": s.RefusedByRate} {
+		if n > 0 { // package server has metrics of its own for them
+			ch <- prom.Rejected(reason, n)
+		}
+	}
 	counter(reads, s.Reads)
 	counter(pings, s.Pings)
 	counter(missed, s.Missed)

@@ -1,6 +1,7 @@
 package metrics_test
 
 import (
+	"errors"
 	"net"
 	"net/http/httptest"
 	"strings"
@@ -21,6 +22,7 @@ import (
 	"github.com/idlewheel/idlewheel/internal/testing/testpeer"
 	"github.com/idlewheel/idlewheel/metrics"
 	"github.com/idlewheel/idlewheel/reap"
+	"github.com/idlewheel/idlewheel/sourcelimit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m, goleak.IgnoreCurrent()) }
@@ -152,6 +154,36 @@ func TestTheExpositionPassesPromlint(t *testing.T) {
 		`connections{state="open"} 1`, `connections{state="unknown"} 0`, "connections_limit 7", "connections_opened_total 1",
 	} {
 		require.Contains(t, page, "\nidlewheel_"+line+"\n")
+	}
+}
+
+// TestAListenerTellsWhyItRefused has one connection that may stay, and others for each reason.
+func TestAListenerTellsWhyItRefused(t *testing.T) {
+	for reason, cfg := range map[string]idlenet.Config{
+		"source":          {Sources: sourcelimit.Limits{Connections: 1}, AcceptRate: 1},
+		"accept_rate":     {AcceptRate: 1},
+		"max_connections": {MaxConnections: 1, ShedProtect: time.Hour},
+	} {
+		cfg.ReadTimeout = time.Minute
+		r, err := idlenet.New(cfg)
+		require.NoError(t, err)
+		inner := sockets.Listen(t, "tcp", "127.0.0.1:0")
+		refused := 0
+		for range 5 {
+			dial(t, inner.Addr().String(), "")
+			c, err := inner.Accept()
+			require.NoError(t, err)
+			defer c.Close()
+			_, err = r.Admit(c)
+			if errors.Is(err, idlenet.ErrRefused) {
+				refused++
+			}
+		}
+		require.NotZero(t, refused, reason)
+		want := map[string]float64{"max_connections": 0}
+		want[reason] = float64(refused)
+		require.Equal(t, want, values(t, metrics.NewCollector(r), "idlewheel_connections_rejected_total"))
+		require.NoError(t, r.Drain(0, 0))
 	}
 }
 

@@ -16,7 +16,9 @@ type Stats struct {
 	Failed          uint64        // of Closed, ended with an error, such as a reset
 	Reaped          Counts        // of Closed, closed by the Reaper
 	Observed        Counts        // connections that only Config.ObserveOnly kept open
-	Refused         uint64        // connections refused for lack of room, unseen by the handler
+	Refused         uint64        // connections closed on arrival, unseen by the handler
+	RefusedBySource uint64        // of Refused, above Config.Sources; idlenet only
+	RefusedByRate   uint64        // of Refused, above Config.AcceptRate; idlenet only
 	Reads           uint64        // calls of OnTraffic with new bytes from the peer; gnet only
 	Events          Counts        // idle events
 	Pings           uint64        // heartbeats sent

@@ -107,6 +107,8 @@ func (c *Counters) Add(o *Counters) {
 	c.ClosedByHandler += o.ClosedByHandler
 	c.Failed += o.Failed
 	c.Refused += o.Refused
+	c.RefusedBySource += o.RefusedBySource
+	c.RefusedByRate += o.RefusedByRate
 	c.Postponed += o.Postponed
 	c.Entries += o.Entries
 	c.Unwritable += o.Unwritable

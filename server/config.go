@@ -128,12 +128,12 @@ type Drain struct {
 	// Delay is the time for which the server goes on as before. In this time load balancers notice
 	// that the server stops.
 	Delay time.Duration
-	// Spread is the time after Delay in which idle connections are closed, evenly spread. New
-	// connections are not served any more. A peer that sends something at the moment of the close
-	// may see a reset instead of an end.
+	// Spread is the time after Delay in which idle connections are closed, at random instants. No
+	// new connections are served. A peer that sends something at the moment of the close may see a
+	// reset instead of an end.
 	Spread time.Duration
-	// Timeout is the time after Delay in which all connections are closed: the busy ones evenly
-	// spread between Spread and Timeout, held ones at its end. Exempt connections keep the server
+	// Timeout is the time after Delay in which all connections are closed: the busy ones at random
+	// instants between Spread and Timeout, held ones at its end. Exempt connections keep the server
 	// until then; they are closed without a goodbye, and OnClose gets nil. If zero, it is twice
 	// Spread, at most 30 days.
 	Timeout time.Duration

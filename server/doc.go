@@ -63,7 +63,7 @@
 // # Stopping
 //
 // Run stops when its context is done or Shutdown is called. Config.Drain spreads the closes of
-// connections: idle ones are closed at evenly spread times during Spread, busy ones between Spread
+// connections: idle ones are closed at random times during Spread, busy ones between Spread
 // and Timeout, with the Goodbye of idle.Config. Close ends a drain and closes everything at once.
 // [Server.RunUntilSignal] does both on signals.
 //

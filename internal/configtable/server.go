@@ -31,7 +31,7 @@ var Server = Table{
 	{Name: "drain-delay", Field: "Drain.Delay", Max: age, AtStart: true,
 		Help: "`duration` between the signal to stop and the start of the drain"},
 	{Name: "drain-spread", Field: "Drain.Spread", Max: int64(LongestDrain), AtStart: true,
-		Help: "`duration` over which the drain closes idle connections evenly"},
+		Help: "`duration` over which the drain closes idle connections, at random instants"},
 	{Name: "drain-timeout", Field: "Drain.Timeout", Zero: "twice the spread", Max: int64(LongestDrain), AtStart: true,
 		Help: "`duration` of the drain, at the end of which busy connections are closed"},
 	{Name: "drain-keep-listening", Field: "Drain.KeepListening", AtStart: true,

@@ -43,7 +43,9 @@ func (r *Reaper) makeRoom() bool {
 	if !isFull() || r.searchAll() && !isFull() {
 		return true
 	}
-	for range 3 { // another goroutine may end the same connection
+	// If all of a sample are busy, or another goroutine ends the one that was found, the next sample
+	// may have one.
+	for range max(len(r.shards), 4) {
 		if r.shedOne(set.ShedProtect) {
 			r.watch.Wake()
 			return true

@@ -72,7 +72,8 @@ func TestDrain(t *testing.T) {
 	began := time.Now()
 	require.NoError(t, server.Process.Signal(syscall.SIGTERM))
 	require.Zero(t, server.AwaitEnd())
-	require.Greater(t, time.Since(began), 700*time.Millisecond)
+	// A server that has accepted none takes no step, and it is chance which one accepts a client.
+	require.Greater(t, time.Since(began), 100*time.Millisecond, "the clients do not leave at once")
 	for _, c := range clients {
 		recipe.Eventually(t, "a client leaves", func() bool { return c.GetState() != connectivity.Ready })
 	}

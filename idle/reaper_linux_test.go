@@ -89,7 +89,7 @@ func TestRacesGiveExactlyOneReason(t *testing.T) {
 			if _, err := c.Write([]byte("beat")); err != nil {
 				break
 			}
-			if at.Sub(sent) < timeouts[0] { // a later byte may arrive after the verdict
+			if time.Since(sent) < timeouts[0] { // a later byte may arrive after the verdict
 				sent = at
 			}
 		}

@@ -43,9 +43,8 @@ func (r *Reaper) makeRoom() bool {
 	if !isFull() || r.searchAll() && !isFull() {
 		return true
 	}
-	// If all of a sample are busy, or another goroutine ends the one that was found, the next sample
-	// may have one.
-	for range max(len(r.shards), 4) {
+	// A sample may have busy connections only, or another goroutine ends its victim.
+	for range max(len(r.shards), 2) {
 		if r.shedOne(set.ShedProtect) {
 			r.watch.Wake()
 			return true

@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"os/exec"
+	"runtime/debug"
 	"syscall"
 	"testing"
 	"time"
@@ -16,12 +17,13 @@ import (
 )
 
 func TestUsageOfThisProcess(t *testing.T) {
+	debug.FreeOSMemory() // otherwise the heap may shrink meanwhile
 	u, err := ProcessUsage(os.Getpid())
 	require.NoError(t, err)
 	require.Greater(t, u.Anonymous, uint64(64<<10))
 	require.Greater(t, u.RSS, u.Anonymous, "RSS includes the file of the program")
 
-	const size = 64 << 20 // the heap may give back some MiB meanwhile
+	const size = 64 << 20
 	// The heap might already have the memory, so it is mapped.
 	memory, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
 	require.NoError(t, err)
@@ -30,13 +32,13 @@ func TestUsageOfThisProcess(t *testing.T) {
 	}
 	grown, err := ProcessUsage(os.Getpid())
 	require.NoError(t, err)
-	require.InDelta(t, size, float64(grown.Anonymous)-float64(u.Anonymous), size/4)
-	require.InDelta(t, size, float64(grown.RSS)-float64(u.RSS), size/4)
+	require.InDelta(t, size, float64(grown.Anonymous)-float64(u.Anonymous), size/8)
+	require.InDelta(t, size, float64(grown.RSS)-float64(u.RSS), size/8)
 
 	require.NoError(t, unix.Munmap(memory))
 	shrunk, err := ProcessUsage(os.Getpid())
 	require.NoError(t, err)
-	require.InDelta(t, u.RSS, shrunk.RSS, size/4, "RSS is the current value, not the peak")
+	require.InDelta(t, u.RSS, shrunk.RSS, size/8, "RSS is the current value, not the peak")
 }
 
 func TestUsageCountsProcessorTime(t *testing.T) {

@@ -76,8 +76,8 @@ type Config struct {
 	MaxAge, MaxAgeGrace time.Duration
 
 	// Goodbye returns the last bytes for the peer of a connection that is being reaped, or nil. It
-	// is called before OnClose, but for MaxAge with MaxAgeGrace at the beginning of the grace. It is
-	// not called for a connection that is reset. It must not change the bytes afterwards.
+	// is called before OnClose, or at the beginning of MaxAgeGrace. It is not called for a connection
+	// that is reset. It must not change the bytes afterwards.
 	Goodbye func(c gnet.Conn, reason *ReapError) []byte
 
 	// ReconnectSpread is the time over which the clients of a drain should connect again, so that

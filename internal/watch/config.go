@@ -150,7 +150,8 @@ func (cfg *Config) warn() {
 	}
 	whole := h.Interval + verdict.Share(h.Interval, h.Jitter) + time.Duration(h.MaxMissed)*h.Retry
 	cfg.Logger.Warn("read-timeout closes a silent connection before heartbeat sends a ping: set read-timeout longer than all pings take, "+
-		"or leave one of both out, unless SetLimits changes them for the connections that are pinged", "read-timeout", lim.Read, "heartbeat", h.Interval, "pings-take", whole)
+		"or leave one of both out, unless SetLimits changes them for the connections that are pinged",
+		"read-timeout", lim.Read, "heartbeat", h.Interval, "pings-take", whole)
 }
 
 // rateFits reports whether the bytes of a window fit the counter of a connection.

@@ -27,7 +27,7 @@ narrow: export CGO_ENABLED = 0
 narrow: ; if go test $(EXEC) ./internal/prom 2>&1 | grep -q 'exec format error'; then echo "no 32-bit programs run here: make cross checks their types"; else go test $(EXEC) $(SHORT) -count 1 $(NARROW); fi
 race:  ; go test -race ./...
 fmt:   ; gofmt -w .
-fuzz:  ; IDLEWHEEL_STEPS=100000000 go test ./wheel ./timer -run AgainstModel -count 1 -timeout 30m && go test ./wheel -run '^$$' -fuzz FuzzWheel -fuzztime 60s && go test ./timer -run '^$$' -fuzz FuzzTimer -fuzztime 60s
+fuzz:  ; IDLEWHEEL_STEPS=100000000 go test ./wheel ./timer -run AgainstModel -count 1 -timeout 30m && go test ./wheel -run '^$$' -fuzz FuzzWheel -fuzztime 500000x && go test ./timer -run '^$$' -fuzz FuzzTimer -fuzztime 500000x
 simulate: ; IDLEWHEEL_SIMULATE=10m go test ./idle ./idlenet -run "^TestSimulation$$" -v -count 1 -timeout 15m
 model: ; bash idle/model/check.sh
 mutants: ; go -C mutants run .

@@ -198,8 +198,9 @@ func (cfg *Config) checkAddresses() error {
 	}
 	var errs []error
 	for i, addr := range cfg.Addresses {
-		_, err := parseAddress(addr)
-		errs = append(errs, err)
+		if _, mistake := parseAddress(addr); mistake != "" {
+			errs = append(errs, errorf("%w: %s has %q: %s", ErrBadAddress, field("Addresses"), addr, mistake))
+		}
 		if slices.Contains(cfg.Addresses[:i], addr) && !strings.HasSuffix(addr, ":0") {
 			errs = append(errs, errorf("%w: %s has %q twice", ErrBadAddress, field("Addresses"), addr))
 		}

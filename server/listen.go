@@ -33,21 +33,18 @@ type address struct {
 	at      string // host:port, the path of a socket, or the number of a descriptor
 }
 
-// parseAddress returns an address from host:port, or from a URL. It looks up no host. The text
-// after unix:// is the path as it is: nothing is decoded.
-func parseAddress(addr string) (address, error) {
+// parseAddress returns an address from host:port, or from a URL, and what is wrong with it. It
+// looks up no host. The text after unix:// is the path as it is: nothing is decoded.
+func parseAddress(addr string) (_ address, mistake string) {
 	network, at, isURL := strings.Cut(addr, "://")
 	if !isURL {
 		network, at = "tcp", addr
 	}
-	if mistake := mistake(network, at); mistake != "" {
-		return address{}, fmt.Errorf("%w %q: %s", ErrBadAddress, addr, mistake)
-	}
-	return address{network, at}, nil
+	return address{network, at}, mistakeOf(network, at)
 }
 
-// mistake returns what is wrong with an address, or "".
-func mistake(network, at string) string {
+// mistakeOf returns what is wrong with an address, or "".
+func mistakeOf(network, at string) string {
 	switch network {
 	case "tcp", "tcp4", "tcp6":
 		if path, isUnix := strings.CutPrefix(at, "unix:"); isUnix || strings.HasPrefix(path, "/") {
@@ -58,6 +55,10 @@ func mistake(network, at string) string {
 			_, err = net.LookupPort(network, port)
 		}
 		if err != nil {
+			var wrong *net.AddrError // its text has the address as well
+			if errors.As(err, &wrong) {
+				return wrong.Err
+			}
 			return err.Error()
 		}
 	case "unix":

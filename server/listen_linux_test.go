@@ -25,24 +25,23 @@ func TestAddressesAreParsed(t *testing.T) {
 		"unix:///run/chat.sock": {"unix", "/run/chat.sock"}, "unix:///a%20b": {"unix", "/a%20b"}, "unix:///a#b?c": {"unix", "/a#b?c"},
 		"unix://@chat": {"unix", "@chat"},
 	} {
-		got, err := parseAddress(addr)
-		require.NoError(t, err, addr)
+		got, mistake := parseAddress(addr)
+		require.Empty(t, mistake, addr)
 		require.Equal(t, want, got, addr)
-		again, err := parseAddress(got.String())
-		require.NoError(t, err, addr)
+		again, mistake := parseAddress(got.String())
+		require.Empty(t, mistake, addr)
 		require.Equal(t, want.at, again.at)
 	}
 	for addr, want := range map[string]string{
-		"": "missing port", "nonsense": "missing port", "127.0.0.1:99999": "99999", "127.0.0.1:0 ": "unknown port",
+		"": "missing port", "nonsense": "missing port", "127.0.0.1:99999": "invalid port", "127.0.0.1:0 ": "unknown port",
 		"udp://127.0.0.1:7000": "the scheme must be tcp, tcp4, tcp6, unix or fd", "tcp://127.0.0.1:1/x": "unknown port",
 		"tcp://u@127.0.0.1:0?x": "unknown port", "unix://": "set an absolute path", "unix:///" + strings.Repeat("s", 107): "the path has 108 bytes: set at most 107",
 		"unix://s": "set an absolute path", "unix:///": "set an absolute path",
 		"unix://./s": "set an absolute path", "unix://@": "set an absolute path", "unix:/run/s": "write unix:///path", "/run/s": "write unix:///path", "unix:s": "write unix:///path",
 		"fd://": "set the number", "fd://x": "set the number", "fd://2": "set the number", "fd://-1": "set the number",
 	} {
-		_, err := parseAddress(addr)
-		require.ErrorIs(t, err, ErrBadAddress, addr)
-		require.ErrorContains(t, err, want, addr)
+		_, mistake := parseAddress(addr)
+		require.Contains(t, mistake, want, addr)
 	}
 }
 

@@ -236,7 +236,7 @@ func TestBadConfigIsRefused(t *testing.T) {
 	require.ErrorIs(t, err, ErrBadConfig)
 
 	for _, addr := range []string{"nonsense", "udp://127.0.0.1:7000", "unix://relative", "fd://1", ""} {
-		requireRefused(t, Config{Addresses: []string{"127.0.0.1:0", addr}}, fmt.Sprintf("server: bad address %q", addr), ErrBadAddress)
+		requireRefused(t, Config{Addresses: []string{"127.0.0.1:0", addr}}, fmt.Sprintf("server: bad address: Config.Addresses has %q: ", addr), ErrBadAddress)
 	}
 	for _, none := range []net.Listener{nil, (*net.TCPListener)(nil)} {
 		requireRefused(t, Config{Listeners: []net.Listener{none}}, "Config.Listeners has a nil listener")

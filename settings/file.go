@@ -87,7 +87,7 @@ func readLine(line string, n int, table configtable.Table, cfg any, first map[st
 	i := slices.Index(table.Names(), words[0])
 	switch {
 	case i < 0:
-		return unknown(words[0])
+		return unknown(words[0], table.Names())
 	case len(words) != 2:
 		return fmt.Errorf(`%.80q is not a setting and its value, such as "read-timeout 30s"`, strings.TrimSpace(line))
 	}
@@ -105,12 +105,37 @@ func readLine(line string, n int, table configtable.Table, cfg any, first map[st
 	return nil
 }
 
-// unknown returns the error about a name that the file may not have.
-func unknown(name string) error {
+// unknown returns the error about a name that is not one of those that the file may have.
+func unknown(name string, names []string) error {
 	if slices.Contains(slices.Concat(configtable.Idle, configtable.Net, configtable.Server).Names(), name) {
 		return fmt.Errorf("%s cannot be set in this file: take it out", name)
 	}
+	for _, known := range names {
+		if isLike(letters(name), letters(known)) {
+			return fmt.Errorf("the file has no setting %q: did you mean %s?", name, known)
+		}
+	}
 	return fmt.Errorf(`the file has no setting %.80q: write a setting and its value, such as "read-timeout 30s"`, name)
+}
+
+// letters returns a name in a form that is the same for read-timeout, --read_timeout and
+// ReadTimeout.
+func letters(name string) string {
+	return strings.NewReplacer("-", "", "_", "").Replace(strings.ToLower(name))
+}
+
+// isLike reports whether two names begin and end with the same bytes, three quarters of the longer
+// one together.
+func isLike(a, b string) bool {
+	shorter, longer := min(len(a), len(b)), max(len(a), len(b))
+	first, last := 0, 0
+	for first < shorter && a[first] == b[first] {
+		first++
+	}
+	for last < shorter-first && a[len(a)-1-last] == b[len(b)-1-last] {
+		last++
+	}
+	return 4*(first+last) >= 3*longer
 }
 
 // readAtMost returns what is to be read, and an error if there is more than a number of bytes.

@@ -124,8 +124,11 @@ func TestNewPanicsForAnUnknownName(t *testing.T) {
 
 func TestAFileWithAMistakeChangesNothing(t *testing.T) {
 	for lines, want := range map[string]string{
-		"read-timeout 1s\nread-timout 1s\n": `limits, line 2: the file has no setting "read-timout": write a setting and its value, such as "read-timeout 30s"`,
-		"\n--read-timeout 1s":               `limits, line 2: the file has no setting "--read-timeout"`,
+		"read-timeout 1s\nread-timout 1s\n": `limits, line 2: the file has no setting "read-timout": did you mean read-timeout?`,
+		"\n--read-timeout 1s\n":             `limits, line 2: the file has no setting "--read-timeout": did you mean read-timeout?`,
+		"ReadTimeout 1s\n":                  `the file has no setting "ReadTimeout": did you mean read-timeout?`,
+		"wirte_timeout 1s\n":                `the file has no setting "wirte_timeout": did you mean write-timeout?`,
+		"idle-timeout 1s\n":                 `the file has no setting "idle-timeout": write a setting and its value, such as "read-timeout 30s"`,
 		"tick 1s\nread-timeout 1s\ntick 2s": "limits, line 3: tick is set twice, first in line 1",
 		"max-per-source 5":                  "limits, line 1: max-per-source cannot be set in this file: take it out",
 		"half-closed-timeout 5s":            "limits, line 1: half-closed-timeout cannot be set in this file: take it out",

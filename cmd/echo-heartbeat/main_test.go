@@ -55,7 +55,7 @@ func TestWrongFlagsAreOneLineAndExitCodeTwo(t *testing.T) {
 		"serve --read-timeout -1s --tick -1s":                       "--tick is -1s",
 		"serve --read-timeout 1s --tick 5s":                         "--tick is 5s, longer than --read-timeout of 1s",
 		"serve --read-timeout never":                                `"never" is not a duration such as 30s`,
-		"serve --addr nonsense":                                     `bad address "nonsense"`,
+		"serve --addr nonsense":                                     `bad address: --addr has "nonsense": missing port`,
 		"serve --addr=":                                             "--addr is not set",
 		"serve --addr host.invalid:7000":                            "lookup host.invalid",
 		"serve --addr host.invalid:7000 --bare":                     "lookup host.invalid",

@@ -101,9 +101,19 @@ func (s *shard) Close(id uint32, n *conn, reason *ReapError) {
 			cfg.OnReap(c, reason)
 		}
 		if reset {
-			closeNow(own, true)
+			s.close(id, own, e, true)
+		} else {
+			s.told(id, own, e, false)
 		}
-		s.told(id, own, e, reset)
+	})
+}
+
+// close closes a connection that has ended. It has a goroutine of its own because Close waits for
+// calls on the descriptor, and some of them block: a Read after File().Fd(), a RawConn.Control.
+func (s *shard) close(id uint32, own socket, e *watch.End, reset bool) {
+	s.reaper.spawn(func() {
+		closeNow(own, reset)
+		s.told(id, own, e, true)
 	})
 }
 
@@ -124,8 +134,8 @@ func (s *shard) LookAtEnded(id uint32, n *conn, e *watch.End, now mono.Time) (ne
 	case isClosed(own):
 		s.keepReason(id, n, e)
 		return e.CloseAt, true
-	case e.Told == 0:
-		return e.CloseAt, true
+	case e.Told == 0: // it is just being told, or closed
+		return now.Add(quiet), true
 	}
 	closeAt := e.CloseAt
 	if now >= closeAt { // the server had no time to close it during outages
@@ -134,8 +144,9 @@ func (s *shard) LookAtEnded(id uint32, n *conn, e *watch.End, now mono.Time) (ne
 	switch {
 	case now >= closeAt:
 		s.stopLeaving(n)
-		s.calls = append(s.calls, func() { closeNow(own, false) })
-		return now.Add(s.Watcher.Clock.Tick()), true
+		e.Told = 0
+		s.calls = append(s.calls, func() { s.close(id, own, e, false) })
+		return now.Add(quiet), true
 	case n.Own&leaving != 0:
 		return min(s.leave(id, n, now), closeAt), true
 	}

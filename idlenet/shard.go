@@ -239,10 +239,10 @@ func (s *shard) fresh(n *conn) time.Duration {
 }
 
 // told begins the grace in which the server is to close a connection, and tells it, unless it was
-// reset or ends by its protocol. A request that came after the kernel was asked is answered first:
+// closed or ends by its protocol. A request that came after the kernel was asked is answered first:
 // net/http cancels the context of a request if a Read fails. If the server has read it and not said
 // so yet, takeBack finds it.
-func (s *shard) told(id uint32, own socket, e *watch.End, reset bool) {
+func (s *shard) told(id uint32, own socket, e *watch.End, closed bool) {
 	s.telling.Lock()
 	defer s.telling.Unlock()
 	isNow := false
@@ -254,10 +254,10 @@ func (s *shard) told(id uint32, own socket, e *watch.End, reset bool) {
 		e.CloseAt = e.Told.Add(s.config().CloseGrace)
 		n := s.At(id)
 		s.Soon(n)
-		if n.Own&requested != 0 && n.Own&leaving == 0 && !reset && verdict.IsIdle(e.Reason.Reason) {
+		if n.Own&requested != 0 && n.Own&leaving == 0 && !closed && verdict.IsIdle(e.Reason.Reason) {
 			s.startLeaving(n)
 		}
-		isNow = !reset && n.Own&leaving == 0
+		isNow = !closed && n.Own&leaving == 0
 	})
 	if isNow {
 		tell(own) // it may be the code of an engine, which calls the Reaper

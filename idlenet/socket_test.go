@@ -75,6 +75,27 @@ func TestStamp(t *testing.T) {
 	}
 }
 
+// TestADescriptorThatBlocksStopsNobody has a Read that waits in the kernel, where no deadline ends
+// it, and for which Close waits.
+func TestADescriptorThatBlocksStopsNobody(t *testing.T) {
+	t.Parallel()
+	for _, reset := range [][]Reason{nil, {reap.ReadIdle}} {
+		e := newEcho(t, Config{ReadTimeout: short, Reset: reset})
+		client, conn := e.open()
+		file, err := conn.Conn.(*net.TCPConn).File()
+		require.NoError(t, err)
+		file.Fd() // makes both block
+		require.NoError(t, file.Close())
+		say(t, client, "the next Read waits in the kernel")
+		eventually(t, "it ends", func() bool { return e.Reason(conn) != nil })
+		_, err = client.Read(make([]byte, 1))
+		require.Error(t, err)
+		_, err = e.dial().Read(make([]byte, 1))
+		require.Error(t, err)
+		eventually(t, "both are closed", func() bool { return e.Connections() == 0 })
+	}
+}
+
 func TestConnectionsInsideTLS(t *testing.T) {
 	t.Parallel()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

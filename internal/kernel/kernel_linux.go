@@ -137,6 +137,13 @@ func SetUserTimeout(fd int, d time.Duration) error {
 	return os.NewSyscallError("setsockopt TCP_USER_TIMEOUT", err)
 }
 
+// Interrupt ends the calls that read from a descriptor or write to it, if they block.
+func Interrupt(fd int) {
+	if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0); err == nil && flags&unix.O_NONBLOCK == 0 {
+		_ = unix.Shutdown(fd, unix.SHUT_RDWR)
+	}
+}
+
 // LocalAddr returns the address of this side of a TCP connection, or the zero Addr.
 func LocalAddr(fd int) netip.Addr {
 	switch name, _ := unix.Getsockname(fd); a := name.(type) {

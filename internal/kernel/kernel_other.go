@@ -18,6 +18,9 @@ func HoldsOutput(int) bool { return false }
 // SetUserTimeout does nothing: retransmission gives up when the system sees fit.
 func SetUserTimeout(int, time.Duration) error { return nil }
 
+// Interrupt does nothing: calls that block end when the peer closes.
+func Interrupt(int) {}
+
 // LocalAddr returns the zero Addr.
 func LocalAddr(int) netip.Addr { return netip.Addr{} }
 

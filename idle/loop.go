@@ -69,7 +69,6 @@ func (l *loop) drop(id uint32, s *conn) {
 	l.outputs.marks.revisit(id, false, l.clock)
 	marker{l}.setWritable(s, true)
 	delete(l.layers, s)
-	l.CountClosed(id, s)
 	l.Remove(id, s)
 }
 

@@ -39,7 +39,7 @@ func (c Conn) with(do func(s *shard, id uint32, n *conn)) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if n := s.At(c.id); n.Used() && n.Own>>flagBits == c.mark && !s.isKept(c.id) {
+	if n := s.At(c.id); n.Used() && n.Own>>flagBits == c.mark {
 		do(s, c.id, n)
 	}
 }
@@ -121,12 +121,22 @@ func (c Conn) BeginMessage() { c.with((*shard).BeginMessage) }
 func (c Conn) EndMessage() { c.with((*shard).EndMessage) }
 
 // Reason returns why a connection has ended, or nil if it has not. It is known until a minute after
-// the connection was closed.
-func (r *Reaper) Reason(c net.Conn) (reason *ReapError) {
-	r.withKept(c, func(s *shard, id uint32, _ *conn) {
-		if e := s.Ends.Of(id); e != nil {
-			reason = e.Reason
-		}
-	})
-	return reason
+// the connection was closed, or until 8,192 more have ended and are closed.
+func (r *Reaper) Reason(c net.Conn) *ReapError {
+	own, ok := r.root(c)
+	if !ok {
+		return nil
+	}
+	s := r.shard(own)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	id, open := s.ids.Find(address(own))
+	switch e := s.Ends.Of(id); {
+	case !open:
+		return s.reasons.of(address(own))
+	case e == nil:
+		return nil
+	default:
+		return e.Reason
+	}
 }

@@ -1,7 +1,6 @@
 package idlenet
 
 import (
-	"slices"
 	"time"
 
 	"github.com/idlewheel/idlewheel/internal/configtable"
@@ -64,10 +63,11 @@ func (d *driver) drive() {
 // closed, the reasons stay as long as the server keeps the Reaper.
 func (d *driver) leave() bool {
 	r := d.reaper
-	kept := r.listening.Load() > 0 && slices.ContainsFunc(r.shards, func(s *shard) (keeps bool) {
-		s.locked(func() { keeps = s.Ends.Len() > 0 })
-		return keeps
-	})
+	kept := false
+	for _, s := range r.shards {
+		s.locked(func() { kept = s.reasons.expire(r.watch.Clock.Elapsed()) || kept })
+	}
+	kept = kept && r.listening.Load() > 0
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.driving = kept || r.watch.Open.Load() > 0

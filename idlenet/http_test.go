@@ -325,7 +325,7 @@ func TestAHijackedConnectionIsTold(t *testing.T) {
 			c := receive(t, begun)
 			require.NoError(t, s.Kick(t.Context(), s.conn(c).ID()))
 			eventually(t, "it has ended", func() (told bool) {
-				s.withKept(c, func(s *shard, id uint32, _ *conn) { told = s.Ends.Of(id) != nil && s.Ends.Of(id).Told != 0 })
+				s.with(c, func(s *shard, id uint32, _ *conn) { told = s.Ends.Of(id) != nil && s.Ends.Of(id).Told != 0 })
 				return told
 			})
 			close(ended)

@@ -23,9 +23,6 @@ var (
 	_ watch.Finder[front] = (*shard)(nil)
 )
 
-// reasonKept is how long the reason of a closed connection is kept.
-const reasonKept = time.Minute
-
 func (s *shard) Record(n *conn) *conntable.Record { return s.lastRead(n) }
 
 func (s *shard) Ask(n *conn, ev *verdict.Evidence) (open bool) {
@@ -129,11 +126,9 @@ func (r *Reaper) warnUnready(own socket) {
 func (s *shard) LookAtEnded(id uint32, n *conn, e *watch.End, now mono.Time) (next mono.Time, keep bool) {
 	own := n.Front.own()
 	switch {
-	case e.Closed:
-		return e.CloseAt, now < e.CloseAt
 	case isClosed(own):
-		s.keepReason(id, n, e)
-		return e.CloseAt, true
+		s.reasons.add(n, e.Reason, now)
+		return 0, false
 	case e.Told == 0: // it is just being told, or closed
 		return now.Add(quiet), true
 	}
@@ -153,21 +148,12 @@ func (s *shard) LookAtEnded(id uint32, n *conn, e *watch.End, now mono.Time) (ne
 	return closeAt, true
 }
 
-// keepReason takes note that a connection with an End is closed.
-func (s *shard) keepReason(id uint32, n *conn, e *watch.End) {
-	s.noteClosed(id, n)
-	e.CloseAt = s.Watcher.Clock.Elapsed().Add(reasonKept)
-}
-
-// forget takes note that the server has closed a connection, which is not kept.
+// forget takes note that the server has closed a connection.
 func (s *shard) forget(id uint32, n *conn) {
-	e := s.Ends.Of(id)
-	if e == nil {
-		s.Drop(id, n)
-		return
+	if e := s.Ends.Of(id); e != nil {
+		s.reasons.add(n, e.Reason, s.Watcher.Clock.Elapsed())
 	}
-	s.keepReason(id, n, e)
-	s.Soon(n) // the next look may be at the end of CloseGrace, or never
+	s.Drop(id, n)
 }
 
 func (s *shard) SetKeepAlive(n *conn, d time.Duration) { s.reaper.keepAlive(n.Front.own(), d) }

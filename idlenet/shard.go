@@ -20,13 +20,14 @@ type shard struct {
 
 	mu sync.Mutex // guards the fields below
 	watch.Shard[front]
-	ids    conntable.AddressTable
-	http2  map[uint32]*http2Conn
-	calls  []func() // to make after unlocking
-	hand   uint32   // the id at which the search for closed connections goes on
-	probed uint32   // the id that was probed last
-	exact  bool     // unread bytes count, however fresh
-	opens  uint32   // connections so far
+	ids     conntable.AddressTable
+	reasons reasons
+	http2   map[uint32]*http2Conn
+	calls   []func() // to make after unlocking
+	hand    uint32   // the id at which the search for closed connections goes on
+	probed  uint32   // the id that was probed last
+	exact   bool     // unread bytes count, however fresh
+	opens   uint32   // connections so far
 }
 
 // A front is what a Reaper keeps of a connection.
@@ -111,12 +112,10 @@ const searchPerAdd = 2
 func (s *shard) add(c net.Conn, own socket, flags uint32) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if old, ok := s.ids.Find(address(own)); ok {
-		if !s.isKept(old) {
-			return false
-		}
-		s.Drop(old, s.At(old)) // its engine uses the object again
+	if _, ok := s.ids.Find(address(own)); ok {
+		return false
 	}
+	delete(s.reasons.all, address(own)) // its engine uses the object again
 	now := s.Watcher.Clock.Elapsed()
 	id, n := s.Take(now)
 	s.opens++
@@ -128,12 +127,6 @@ func (s *shard) add(c net.Conn, own socket, flags uint32) bool {
 		s.searchClosed()
 	}
 	return true
-}
-
-// isKept reports whether a connection is closed, and only its reason is kept.
-func (s *shard) isKept(id uint32) bool {
-	e := s.Ends.Of(id)
-	return e != nil && e.Closed
 }
 
 // searchClosed drops the next connection if it is closed. It reports whether it is open.
@@ -186,35 +179,18 @@ func (s *shard) size() (n uint32) {
 // Drop forgets a connection that is closed.
 func (s *shard) Drop(id uint32, n *conn) {
 	s.ids.Remove(address(n.Front.own()), id)
-	s.noteClosed(id, n)
-	s.Remove(id, n)
-}
-
-// noteClosed counts a connection that was found closed.
-func (s *shard) noteClosed(id uint32, n *conn) {
 	s.stopLeaving(n)
-	if !s.CountClosed(id, n) {
-		return
-	}
 	delete(s.http2, id)
 	s.reaper.giveBack(n.Front.own(), n.Own)
 	if s.Ends.Of(id) == nil {
 		s.Counters.ClosedByHandler++
 	}
+	s.Remove(id, n)
 }
 
 // with calls a function with the state of a connection. It does nothing if the Reaper does not
 // watch the connection.
 func (r *Reaper) with(c net.Conn, do func(s *shard, id uint32, n *conn)) {
-	r.withKept(c, func(s *shard, id uint32, n *conn) {
-		if !s.isKept(id) {
-			do(s, id, n)
-		}
-	})
-}
-
-// withKept is with for closed connections with a reason that is kept, too.
-func (r *Reaper) withKept(c net.Conn, do func(s *shard, id uint32, n *conn)) {
 	own, ok := r.root(c)
 	if !ok {
 		return
@@ -247,7 +223,7 @@ func (s *shard) told(id uint32, own socket, e *watch.End, closed bool) {
 	defer s.telling.Unlock()
 	isNow := false
 	s.locked(func() {
-		if s.Ends.Of(id) != e || e.Closed {
+		if s.Ends.Of(id) != e {
 			return
 		}
 		e.Told = s.Watcher.Clock.Elapsed()

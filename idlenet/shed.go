@@ -7,8 +7,13 @@ import (
 	"github.com/idlewheel/idlewheel/reap"
 )
 
-// shedSample is the number of connections among which one is chosen to make room.
-const shedSample = 64
+const (
+	// shedSample is the number of connections among which one is chosen to make room.
+	shedSample = 64
+	// passedForSample is the number of ids that are passed for it at most: 20 µs. There may be many
+	// free ones if MaxConnections was reduced.
+	passedForSample = 1 << 12
+)
 
 // admit reports whether a new connection may stay. If so, it is counted for its source until it is
 // dropped, and otherwise as refused. If there is no room, the function awaitRoom may wait for some;
@@ -102,15 +107,15 @@ type silent struct {
 func (s *shard) mostSilent(sample uint32, least time.Duration) (found silent) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n := s.Len()
-	for k := range min(n, sample) {
-		id := (s.probed + k + 1) % n
-		if _, lasted, ok := s.silenceOf(id); ok && lasted >= max(least, found.lasted) {
-			found = silent{s, id, uint32(s.At(id).Opened()), lasted}
+	for passed := uint32(0); sample > 0 && passed < min(s.Len(), passedForSample); passed++ {
+		s.probed = (s.probed + 1) % s.Len()
+		if !s.At(s.probed).Used() || s.Ends.Of(s.probed) != nil {
+			continue
 		}
-	}
-	if n > 0 {
-		s.probed = (s.probed + sample) % n
+		sample--
+		if _, lasted, ok := s.silenceOf(s.probed); ok && lasted >= max(least, found.lasted) {
+			found = silent{s, s.probed, uint32(s.At(s.probed).Opened()), lasted}
+		}
 	}
 	return found
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/time/rate"
 
+	"github.com/idlewheel/idlewheel/internal/mono"
 	"github.com/idlewheel/idlewheel/internal/testing/sim"
 	"github.com/idlewheel/idlewheel/internal/testing/sockets"
 	"github.com/idlewheel/idlewheel/reap"
@@ -87,6 +88,58 @@ func TestTheMostSilentOfAllShardsEnds(t *testing.T) {
 		}
 	}
 	require.Zero(t, w.N["refused"])
+}
+
+// TestConnectionsThatWereShedTakeNoPlaceInASample sheds more connections in the time for which
+// reasons are kept than a sample has.
+func TestConnectionsThatWereShedTakeNoPlaceInASample(t *testing.T) {
+	w := newQuietWorld(t, Config{MaxConnections: 3, ShedProtect: 20 * time.Millisecond})
+	w.listen(1)
+	for range 10 * shedSample {
+		w.accept()
+		w.Sleep(w.Slack())
+	}
+	require.Zero(t, w.N["refused"])
+	require.Greater(t, len(w.ln.shards[0].reasons.all), shedSample)
+}
+
+// TestASamplePassesFreePlaces has few connections where there were many.
+func TestASamplePassesFreePlaces(t *testing.T) {
+	w := newQuietWorld(t, Config{ReadTimeout: time.Hour, ShedProtect: 20 * time.Millisecond})
+	w.listen(1)
+	var all []*simLife
+	for range 50 * shedSample {
+		all = append(all, w.accept())
+	}
+	for _, l := range all[3:] {
+		l.serverCloses()
+	}
+	w.Sleep(time.Minute)
+	require.Equal(t, 3, w.ln.Connections())
+	require.NoError(t, w.ln.Update(func(cfg *Config) { cfg.MaxConnections = 3 }))
+	w.accept()
+	require.Zero(t, w.N["refused"])
+}
+
+// TestReasonsAreKeptForAMinuteAndNotAboveANumber fills the reasons of a shard, and uses one of the
+// addresses again.
+func TestReasonsAreKeptForAMinuteAndNotAboveANumber(t *testing.T) {
+	var r reasons
+	var conns []*conn
+	for range reasonsAtMost + 1 {
+		c := &conn{Front: front{kept: &net.TCPConn{}}}
+		conns = append(conns, c)
+		r.add(c, &ReapError{}, 1)
+	}
+	require.Nil(t, r.of(address(conns[0].Front.own())))
+	require.NotNil(t, r.of(address(conns[1].Front.own())))
+	later := &ReapError{}
+	r.add(conns[2], later, 2)
+	require.True(t, r.expire(mono.Time(1).Add(reasonKept)))
+	require.Nil(t, r.of(address(conns[3].Front.own())))
+	require.Same(t, later, r.of(address(conns[2].Front.own())))
+	require.False(t, r.expire(mono.Time(2).Add(reasonKept)))
+	require.Empty(t, r.all)
 }
 
 // TestEachConnectionIsSampled has one silent connection among more than a sample of busy ones.

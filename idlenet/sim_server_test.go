@@ -400,8 +400,8 @@ func (l *simLife) Decided() bool {
 
 // isWatched reports whether the Listener knows the connection, or keeps its reason.
 func (l *simLife) isWatched() (is bool) {
-	l.w.ln.withKept(l.conn, func(*shard, uint32, *conn) { is = true })
-	return is
+	l.w.ln.with(l.conn, func(*shard, uint32, *conn) { is = true })
+	return is || l.w.ln.Reason(l.conn) != nil
 }
 
 // CheckOwn checks that a kick and the end of a connection are carried out in time.

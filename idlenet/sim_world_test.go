@@ -336,9 +336,9 @@ func (w *simWorld) checkReasonsGo() {
 // checkEmpty checks that the Listener has forgotten everything.
 func (w *simWorld) checkEmpty() {
 	for _, s := range w.ln.shards {
-		if s.Open+s.ids.Len()+s.Ends.Len()+s.Schedule.Len()+len(s.calls) > 0 {
-			w.Violate(nil, "the Listener is empty in the end", "%d connections, %d addresses, %d ends, %d entries, %d calls",
-				s.Open, s.ids.Len(), s.Ends.Len(), s.Schedule.Len(), len(s.calls))
+		if s.Open+s.ids.Len()+s.Ends.Len()+s.Schedule.Len()+len(s.calls)+len(s.reasons.all) > 0 {
+			w.Violate(nil, "the Listener is empty in the end", "%d connections, %d addresses, %d ends, %d entries, %d calls, %d reasons",
+				s.Open, s.ids.Len(), s.Ends.Len(), s.Schedule.Len(), len(s.calls), len(s.reasons.all))
 		}
 	}
 }

@@ -19,7 +19,6 @@ type End struct {
 	Reason  *reap.Error
 	Told    mono.Time // the server was told to close the connection
 	CloseAt mono.Time // the front end closes it then, or later after an outage
-	Closed  bool      // it was found closed
 }
 
 // Ends are the connections of a Shard that were ended and are not closed yet, by number. Not safe

@@ -92,7 +92,7 @@ const inspectStep = 1 << 8
 func (s *Shard[C]) Inspect(from uint32, i *Inspector) (next uint32, more bool) {
 	if i.Lists() {
 		for next = from; next < min(from+inspectStep, s.Len()); next++ {
-			if c := s.conns.at(next); c.Used() && (s.Ends.Of(next) == nil || !s.Ends.Of(next).Closed) {
+			if c := s.conns.at(next); c.Used() {
 				inspect(i, s, next, c)
 			}
 		}

@@ -153,7 +153,7 @@ func (p *testPort) Ping(*testConn)                                              
 func (p *testPort) Farewell(*testConn, *reap.Error)                                  { p.farewells++ }
 func (p *testPort) SetKeepAlive(c *testConn, d time.Duration)                        { p.keepAlive[c] = d }
 func (p *testPort) CountBusy(*outage.Count)                                          {}
-func (p *testPort) Drop(id uint32, c *testConn)                                      { p.CountClosed(id, c); p.Remove(id, c) }
+func (p *testPort) Drop(id uint32, c *testConn)                                      { p.Remove(id, c) }
 func (p *testPort) LookAtEnded(uint32, *testConn, *End, mono.Time) (mono.Time, bool) { return 0, false }
 
 func (p *testPort) Close(id uint32, c *testConn, reason *reap.Error) {

@@ -147,37 +147,24 @@ func (s *Shard[C]) File(id uint32, c *Conn[C], now mono.Time) {
 	s.Counters.Opened++
 }
 
-// Remove forgets a connection, which was counted as closed.
+// Remove forgets a connection that is closed.
 func (s *Shard[C]) Remove(id uint32, c *Conn[C]) {
+	if s.Ends.Of(id) != nil || c.Is(connstate.Observed) {
+		s.Watcher.Decided.Add(-1)
+	}
+	s.Counters.Closed++
+	s.Watcher.Open.Add(-1)
 	s.Schedule.wheel.Cancel(c.timer)
 	s.limits.put(c.LimitsID)
 	delete(s.Ends.all, id)
 	delete(s.early, id)
 	delete(s.Large, id)
 	delete(s.Groups.names, id)
+	delete(s.Remotes, c)
 	s.conns.put(id, uint32(c.Opened()))
 	if s.Open--; s.Open == 0 {
 		s.Groups.end()
 	}
-}
-
-// CountClosed counts a connection that was found closed, once. It reports whether it was the first
-// time.
-func (s *Shard[C]) CountClosed(id uint32, c *Conn[C]) (first bool) {
-	e := s.Ends.Of(id)
-	if e != nil && e.Closed {
-		return false
-	}
-	if e != nil || c.Is(connstate.Observed) {
-		s.Watcher.Decided.Add(-1)
-	}
-	if e != nil {
-		e.Closed = true
-	}
-	delete(s.Remotes, c)
-	s.Counters.Closed++
-	s.Watcher.Open.Add(-1)
-	return true
 }
 
 // Count returns the counters, with what there is now.

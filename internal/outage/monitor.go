@@ -96,7 +96,7 @@ type Monitor struct {
 	longer  time.Duration // the silence at which the busy connections are counted next
 	calm    mono.Longest  // recent silences that were no outages
 	ended   mono.Time     // the end of the last hold
-	inARow  int           // consecutive holds, each within Longest of the end of the previous one
+	inARow  int           // consecutive holds, each within Shortest of the end of the previous one
 
 	// Known are outages that are known otherwise. Their time is no silence. Owned by the caller of
 	// Step.
@@ -145,8 +145,9 @@ func LeastGap(tick, shortest time.Duration) time.Duration {
 // IsGap reports whether the time between two moves of the clock is an outage.
 func (r *Rule) IsGap(from, to mono.Time) bool { return to.Sub(from)-r.Tick > r.Gap }
 
-// calm returns the time for which silences that were no outages are remembered.
-func (r *Rule) calm() time.Duration { return max(4*r.Longest, time.Minute) }
+// calm returns the time for which silences that were no outages are remembered. One client with a
+// long timeout must not make it long: a quiet night would take the protection from the next day.
+func (r *Rule) calm() time.Duration { return max(4*r.Shortest, time.Minute) }
 
 // A Finding is the result of one Step, for the log.
 type Finding struct {
@@ -275,7 +276,7 @@ func (m *Monitor) dropCount() {
 // learn records a held silence as normal traffic if it follows maxHolds consecutive holds: these
 // peers are regularly silent together.
 func (m *Monitor) learn(heard, now mono.Time, rule Rule) {
-	if m.ended == 0 || m.heard.Sub(m.ended) > rule.Longest {
+	if m.ended == 0 || m.heard.Sub(m.ended) > rule.Shortest {
 		m.inARow = 0
 	}
 	if m.inARow++; m.inARow > maxHolds {

@@ -455,12 +455,17 @@ func TestAHabitIsNoOutage(t *testing.T) {
 	require.EqualValues(t, maxHolds+2, s.Holds)
 }
 
-// TestANetworkThatComesAndGoes has rare outages. Verdicts are held in each of them.
+// TestANetworkThatComesAndGoes has rare outages after a quiet night. Verdicts are held in each of
+// them, also if one connection has asked for a timeout of days.
 func TestANetworkThatComesAndGoes(t *testing.T) {
 	s := newServer(t)
+	s.rule.Longest = 100 * time.Hour
+	s.open(1, 10*time.Minute)
+	s.run(time.Hour)
 	s.open(40, second)
+	s.run(time.Minute)
 	for outages := range uint64(10) {
-		s.run(s.rule.Longest + second)
+		s.run(s.rule.Shortest + second)
 		s.down = true
 		s.run(6 * second)
 		require.True(t, s.isHeld(), "outage %d", outages)

@@ -129,6 +129,29 @@ func TestAskFindsAReset(t *testing.T) {
 	require.NoError(t, p.far.Close())
 	p.eventually(t, "the reset arrives", found(verdict.Ended))
 	require.Equal(t, verdict.Ended, ask(-1).Found, "no descriptor")
+
+	p = connect(t, "tcp")
+	write(t, p.far, 1)
+	p.eventually(t, "the byte arrives", found(verdict.Unread))
+	require.NoError(t, p.far.(*net.TCPConn).SetLinger(0))
+	require.NoError(t, p.far.Close())
+	p.eventually(t, "the reset arrives after the byte", found(verdict.Ended))
+}
+
+// TestAskFindsTheEndOfOneSide ends the sides in both orders. Bytes that came before wait.
+func TestAskFindsTheEndOfOneSide(t *testing.T) {
+	p := connect(t, "tcp")
+	require.NoError(t, p.far.(*net.TCPConn).CloseWrite())
+	ev := p.eventually(t, "the peer has ended", func(ev verdict.Evidence) bool { return ev.HalfEnded })
+	require.Zero(t, ev.Received, "a FIN is no byte")
+
+	p = connect(t, "tcp")
+	require.NoError(t, p.near.(*net.TCPConn).CloseWrite())
+	write(t, p.far, 1)
+	require.False(t, ask(p.fd).HalfEnded)
+	require.NoError(t, p.far.(*net.TCPConn).CloseWrite())
+	ev = p.eventually(t, "both have ended", func(ev verdict.Evidence) bool { return ev.HalfEnded })
+	require.Equal(t, verdict.Unread, ev.Found)
 }
 
 // TestAskForgetsTheLastAnswer reuses one Evidence, as a loop does for all its connections.

@@ -29,7 +29,7 @@ type Truth struct {
 	dip       time.Duration // start of the last dip
 	large     time.Duration // one write has added more than the hard limit then, and more waits; or 0
 	message   time.Duration // a message is open since then, 0 if none is open
-	finished  time.Duration // the FIN of the peer has arrived; 0 if none has
+	finished  time.Duration // the FIN or the reset of the peer has arrived; 0 if none has
 	lastPing  time.Duration
 	pings     int // since the peer was last heard
 	received  int

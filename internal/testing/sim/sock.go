@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/idlewheel/idlewheel/internal/verdict"
@@ -85,6 +86,7 @@ func (s *Sock) reset() {
 	}
 	s.life.ended()
 	s.Rst, s.Unread, s.Queued, s.unsent = true, 0, 0, 0
+	s.life.now.finished = cmp.Or(s.life.now.finished, s.w.Now)
 	s.life.pending()
 	s.w.Trace(s.life, "RST arrives")
 	s.life.Conn.Readable()
@@ -223,7 +225,7 @@ func (s *Sock) answer(ev *verdict.Evidence) {
 	ev.Received, ev.Acked = s.received, s.acked
 	ev.Counted, ev.Moved = true, uint32(s.acked+s.sent)
 	ev.InFlight, ev.Resent = s.sent > s.acked, s.retransmits > 0
-	ev.Unsent, ev.HalfEnded = s.unsent, s.Fin && !s.Rst
+	ev.Unsent, ev.HalfEnded = s.unsent, s.Fin || s.Rst
 	if ev.Answered = since(s.answered); s.gap && ev.Found == verdict.Nothing && ev.Answered < ev.Silent {
 		ev.Early = s.early
 	}

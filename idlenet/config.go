@@ -180,7 +180,7 @@ type Heartbeat struct {
 	// zero, it is 2.
 	MaxMissed int
 	// Ping sends a ping. It is required. It is called on a goroutine of its own, so it may block in
-	// Write, which ends at the latest when the connection does. The protocol must allow a write
-	// besides those of the server.
+	// Write, which ends at the latest when the connection does. While it blocks, it is not called
+	// again. The protocol must allow a write besides those of the server.
 	Ping func(c net.Conn)
 }

@@ -278,6 +278,31 @@ func TestAByteRightAfterTheLastOneCounts(t *testing.T) {
 	require.ErrorIs(t, l.Ended, reap.ReadIdle)
 }
 
+// TestPingsThatWaitForOutputAreNotMade has a Ping that does not return, as a Write behind one that
+// blocks.
+func TestPingsThatWaitForOutputAreNotMade(t *testing.T) {
+	t.Parallel()
+	waits, goesOn := make(chan net.Conn), make(chan struct{})
+	ln, dial := serveDeaf(t, Config{Heartbeat: Heartbeat{
+		Interval: short, Retry: short / 10, MaxMissed: 15, Jitter: -1, Ping: func(c net.Conn) {
+			waits <- c
+			<-goesOn
+		},
+	}})
+	client, _ := dial()
+	<-waits
+	eventually(t, "three more are due", func() bool { return ln.Stats().Pings >= 4 })
+	select {
+	case <-waits:
+		t.Error("a second goroutine waits")
+	default:
+	}
+	goesOn <- struct{}{}
+	<-waits
+	close(goesOn)
+	require.NoError(t, client.Close())
+}
+
 // TestAnAnsweredPingIsFollowedByOneAfterInterval has a Retry that is much longer than Interval.
 func TestAnAnsweredPingIsFollowedByOneAfterInterval(t *testing.T) {
 	var l *simLife

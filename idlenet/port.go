@@ -71,8 +71,17 @@ func (s *shard) Raise(_ uint32, n *conn, ev Event, reason *ReapError) (end bool)
 }
 
 func (s *shard) Ping(n *conn) {
-	ping, c := s.config().Heartbeat.Ping, n.Front.conn()
-	s.calls = append(s.calls, func() { s.reaper.spawn(func() { ping(c) }) })
+	if n.Own&pinging != 0 {
+		return
+	}
+	n.Own |= pinging
+	r, ping, c := s.reaper, s.config().Heartbeat.Ping, n.Front.conn()
+	s.calls = append(s.calls, func() {
+		r.spawn(func() {
+			ping(c)
+			r.with(c, func(_ *shard, _ uint32, n *conn) { n.Own &^= pinging })
+		})
+	})
 }
 
 func (s *shard) Farewell(n *conn, reason *ReapError) {

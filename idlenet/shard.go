@@ -75,6 +75,7 @@ const (
 	negotiated             // its protocol is known
 	leaving                // it has ended, and its server is not told yet
 	requested              // net/http serves a request
+	pinging                // a ping waits for the output before it
 	flagBits   = iota
 )
 

@@ -68,6 +68,9 @@ func promised(r Reason, lim *Limits, f *Facts) (p promise) {
 		}
 		if f.Missed == 0 {
 			p.since, p.length = f.Heard.To, h.Interval
+			if f.Heard.To <= f.LastPing.Add(-lim.Tick) {
+				p.fixed, p.at = true, max(f.Heard.To.Add(h.Interval), f.LastPing.Add(h.Retry))
+			}
 		}
 	case reap.HalfClosed:
 		p = promise{on: lim.HalfClosed > 0 && f.EndedSince > 0, since: f.EndedSince, length: lim.HalfClosed, server: true, act: End}

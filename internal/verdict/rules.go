@@ -253,7 +253,11 @@ func (lim *Limits) heartbeat(f *Facts) deadline {
 	if h.PongsOnly {
 		alive = max(f.LastPing, f.Opened.To)
 	}
-	return after(alive, h.Interval+Share(h.Interval, h.Jitter*f.Random), true)
+	next := after(alive, h.Interval+Share(h.Interval, h.Jitter*f.Random), true)
+	if !h.PongsOnly && f.Heard.To <= f.LastPing.Add(-lim.Tick) { // the peer takes the output before a ping
+		next.due = max(next.due, f.LastPing.Add(h.Retry))
+	}
+	return next
 }
 
 // drained returns the instant at which a drain closes a connection: spread evenly over Spread if

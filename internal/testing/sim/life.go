@@ -366,6 +366,11 @@ func (l *Life) Pinged(decided time.Duration, exact bool) {
 	if due := max(t.arrival, t.anewFrom) + h.Interval; l.Judged < due && exact {
 		l.w.Violate(l, fmt.Sprintf("no ping before %v", due), "a ping is sent at %v", l.w.Now)
 	}
+	// Bytes behind a lost segment may have come as late as the last acknowledgement.
+	answered := t.pings == 0 || max(t.arrival, t.anewFrom) >= t.lastPing || l.Sock.early > 0
+	if due := t.lastPing + h.Retry; !answered && l.Judged < due && exact {
+		l.w.Violate(l, fmt.Sprintf("no ping before %v, as the last one is not answered", due), "a ping is sent at %v", l.w.Now)
+	}
 	l.w.Trace(l, "ping")
 	l.w.N["pings"]++
 	l.now.pings++

@@ -236,11 +236,15 @@ func (s *shard) endsByProtocol(id uint32, n *conn, r reap.Reason) bool {
 	return false
 }
 
+// staysForRequest reports whether a connection that ends for a reason stays while it serves a
+// request that came before its server was told: it ends because nothing came.
+func staysForRequest(r reap.Reason) bool { return verdict.IsIdle(r) || r == reap.Shed }
+
 // takeBack reports whether a server was told to close a connection after it had read a request. The
 // request is answered then, and untell has to be called.
 func (s *shard) takeBack(id uint32, n *conn) bool {
 	e := s.Ends.Of(id)
-	if e == nil || e.Told == 0 || n.Own&leaving != 0 || !verdict.IsIdle(e.Reason.Reason) {
+	if e == nil || e.Told == 0 || n.Own&leaving != 0 || !staysForRequest(e.Reason.Reason) {
 		return false
 	}
 	s.startLeaving(n)

@@ -217,27 +217,37 @@ func TestARequestInHandGoesOn(t *testing.T) {
 // the server reads it before it is told to close the connection.
 func TestARequestBetweenTheVerdictAndTheEndIsAnswered(t *testing.T) {
 	t.Parallel()
-	begun, next := make(chan net.Conn, 1), make(chan func(), 1)
-	s := newSite(t, Config{ReadTimeout: 300 * time.Millisecond, OnReap: func(net.Conn, *ReapError) {
-		(<-next)()
-		<-begun
-	}}, func(w http.ResponseWriter, r *http.Request) {
-		begun <- ConnOf(r.Context())
-		select {
-		case <-r.Context().Done(): // the answer is empty
-		case <-time.After(200 * time.Millisecond):
-			ok(w, r)
+	for reason, cfg := range map[Reason]Config{
+		reap.ReadIdle: {ReadTimeout: 300 * time.Millisecond},
+		reap.Shed:     {MaxConnections: 1, ShedProtect: 50 * time.Millisecond},
+	} {
+		begun, next := make(chan net.Conn, 1), make(chan func(), 1)
+		cfg.OnReap = func(net.Conn, *ReapError) {
+			(<-next)()
+			<-begun
 		}
-	})
-	s.Start()
-	v := s.visit(t)
-	v.get("")
-	c := receive(t, begun)
-	require.False(t, v.answered())
-	next <- func() { v.get("") }
-	require.True(t, v.answered())
-	v.requireEnd()
-	require.ErrorIs(t, s.Reason(c), reap.ReadIdle)
+		s := newSite(t, cfg, func(w http.ResponseWriter, r *http.Request) {
+			begun <- ConnOf(r.Context())
+			select {
+			case <-r.Context().Done(): // the answer is empty
+			case <-time.After(200 * time.Millisecond):
+				ok(w, r)
+			}
+		})
+		s.Start()
+		v := s.visit(t)
+		v.get("")
+		c := receive(t, begun)
+		require.False(t, v.answered())
+		next <- func() { v.get("") }
+		if reason == reap.Shed {
+			time.Sleep(2 * cfg.ShedProtect)
+			s.visit(t)
+		}
+		require.True(t, v.answered())
+		v.requireEnd()
+		require.ErrorIs(t, s.Reason(c), reason)
+	}
 }
 
 // TestARequestThatWasReadBeforeTheEndIsAnswered has a server that tells of a request a moment after

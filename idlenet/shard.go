@@ -8,7 +8,6 @@ import (
 
 	"github.com/idlewheel/idlewheel/internal/conntable"
 	"github.com/idlewheel/idlewheel/internal/mono"
-	"github.com/idlewheel/idlewheel/internal/verdict"
 	"github.com/idlewheel/idlewheel/internal/watch"
 )
 
@@ -231,7 +230,7 @@ func (s *shard) told(id uint32, own socket, e *watch.End, closed bool) {
 		e.CloseAt = e.Told.Add(s.config().CloseGrace)
 		n := s.At(id)
 		s.Soon(n)
-		if n.Own&requested != 0 && n.Own&leaving == 0 && !closed && verdict.IsIdle(e.Reason.Reason) {
+		if n.Own&requested != 0 && n.Own&leaving == 0 && !closed && staysForRequest(e.Reason.Reason) {
 			s.startLeaving(n)
 		}
 		isNow = !closed && n.Own&leaving == 0

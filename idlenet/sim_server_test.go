@@ -138,7 +138,7 @@ func (l *simLife) SetReadDeadline(t time.Time) error {
 	w.N["told to close"]++
 	w.Trace(l.Life, "SetReadDeadline")
 	l.calledFor("SetReadDeadline is called")
-	isIdle := l.Ended != nil && verdict.IsIdle(l.Ended.Reason)
+	isIdle := l.Ended != nil && (verdict.IsIdle(l.Ended.Reason) || l.Ended.Reason == reap.Shed)
 	takesBack := t.IsZero() && l.isServing && isIdle
 	if !takesBack && l.isServing && isIdle && l.use >= simUseConnState {
 		w.Violate(l.Life, "a request that comes after the verdict is answered", "SetReadDeadline")

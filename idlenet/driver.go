@@ -51,6 +51,7 @@ type driver struct {
 	told     mono.Time // the last one that the monitor knows of
 	still    mono.Time // a byte until then does not end the silence that was counted last
 	turn     int       // of the shards, for probes
+	ticked   bool      // the clock has moved since the last probes
 	news     int       // looks since the last probes that have found a later byte of a peer
 	evidence verdict.Evidence
 }
@@ -88,9 +89,14 @@ func (d *driver) round() {
 			}
 			d.move() // so that a long round does not count as an outage
 		}
-		s.purge()
 	}
-	d.probe()
+	if d.ticked { // a round may follow each connection that is shed or kicked
+		for _, s := range r.shards {
+			s.purge()
+		}
+		d.probe()
+		d.ticked = false
+	}
 }
 
 // advance does a part of a step of groups, looks at connections that are due, and makes the calls
@@ -131,6 +137,7 @@ func (d *driver) move() {
 	if !moved {
 		return
 	}
+	d.ticked = true
 	if found.Count {
 		d.countBusy(w.Monitor.State().Count, w.Clock.Read())
 	}

@@ -189,3 +189,23 @@ func TestClosedConnectionsBehindOpenOnesAreFound(t *testing.T) {
 	w.ln.driver.probe()
 	require.Zero(t, w.ln.driver.news)
 }
+
+// TestARoundBetweenTwoTicksSearchesNothing has a round for each connection that is shed or kicked.
+func TestARoundBetweenTwoTicksSearchesNothing(t *testing.T) {
+	w := newQuietWorld(t, Config{ReadTimeout: time.Hour})
+	w.listen(1)
+	for range 64 {
+		w.accept()
+	}
+	w.Sleep(time.Second)
+	s := w.ln.shards[0]
+	hand, probed := s.hand, s.probed
+	for range 10 {
+		w.ln.driver.round()
+	}
+	require.Equal(t, hand, s.hand)
+	require.Equal(t, probed, s.probed)
+	w.Sleep(2 * w.cfg.Tick)
+	require.NotEqual(t, hand, s.hand)
+	require.NotEqual(t, probed, s.probed)
+}

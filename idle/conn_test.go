@@ -411,3 +411,26 @@ func TestTimersAndVerdictsTakeTurns(t *testing.T) {
 	require.Equal(t, n, calls)
 	require.EqualValues(t, n, s.Stats().Closed)
 }
+
+// TestAnIDIsTheSameForTheLifeOfAConnection saves it in an OnOpen that crosses a tick, and looks at
+// it again when the connection is older than the clock reaches.
+func TestAnIDIsTheSameForTheLifeOfAConnection(t *testing.T) {
+	var saved ConnID
+	e := newEcho()
+	s := newHandSite(t, e, Config{ReadTimeout: 10 * time.Second, Tick: time.Millisecond, OutageGrace: -1})
+	e.open = func(c gnet.Conn) ([]byte, gnet.Action) {
+		saved = handle(s.Reaper, c).ID()
+		s.at = s.at.Add(20 * time.Millisecond)
+		return nil, gnet.None
+	}
+	c := s.open(1)[0]
+	require.Equal(t, saved, handle(s.Reaper, c).ID())
+	handle(s.Reaper, c).Exempt(true)
+	for range 3 {
+		s.at = s.at.Add(1 << 29 * time.Millisecond)
+		s.pass(t, time.Second)
+		require.Equal(t, saved, handle(s.Reaper, c).ID())
+	}
+	l, _, id, state := s.watched(c)
+	require.True(t, kick(l, id, state))
+}

@@ -1,6 +1,7 @@
 package idle
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"github.com/idlewheel/idlewheel/internal/testing/syncbuf"
 	"github.com/idlewheel/idlewheel/internal/verdict"
 	"github.com/idlewheel/idlewheel/reap"
+	"github.com/idlewheel/idlewheel/wheel"
 )
 
 // TestBytesWithoutADateAreWarnedOf has a kernel that dates bytes, and one that does not.
@@ -110,6 +112,15 @@ func (s *handSite) watched(c gnet.Conn) (l *loop, r *conntable.Record, id uint32
 	return l, r, id, l.At(id)
 }
 
+// kick does on the loop what Reaper.Kick does.
+func kick(l *loop, id uint32, s *conn) (found bool) {
+	_ = l.Watcher.Kick(context.Background(), l.ID(id, s), func(_, number uint32, timer wheel.Handle) (bool, error) {
+		found = l.Kick(number, timer)
+		return found, nil
+	})
+	return found
+}
+
 // TestAGoodbyeForEachReason kicks a connection in the grace of its maximum age.
 func TestAGoodbyeForEachReason(t *testing.T) {
 	var said []Reason
@@ -121,7 +132,7 @@ func TestAGoodbyeForEachReason(t *testing.T) {
 	s.pass(t, 70*time.Second) // with jitter
 	require.Equal(t, []Reason{reap.MaxAge}, said)
 	l, _, id, state := s.watched(c)
-	require.True(t, l.Kick(id, uint32(state.Opened())))
+	require.True(t, kick(l, id, state))
 	require.Equal(t, []Reason{reap.MaxAge, reap.Kicked}, said)
 }
 

@@ -221,7 +221,7 @@ func (w *simWorld) Kick(l *sim.Life) {
 	c.inTask(func() {
 		l.KickedAt = cmp.Or(l.KickedAt, w.Now)
 		if conn, ok := w.reaper.Conn(c); ok {
-			conn.loop.Kick(conn.id, uint32(conn.state().Opened()))
+			kick(conn.loop, conn.id, conn.state())
 		}
 		if l.IsOpen {
 			w.Violate(l, "Kick closes an open connection", "it does not")

@@ -57,9 +57,8 @@ type ConnInfo struct {
 	Missed int           // pings without an answer
 }
 
-// ConnID names a connection of a Reaper, for Kick. No two connections have the same
-// ConnID. It is a text such as 1-23-456, and changes when the connection gets older than 2^30
-// ticks, which are 3.4 years of 100 ms.
+// ConnID names a connection of a Reaper, for Kick. No two connections have the same ConnID. It is a
+// text such as 1-23-456, and the same for the life of the connection.
 type ConnID string
 
 // Closed is the record of a reaped connection.

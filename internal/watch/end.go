@@ -12,6 +12,7 @@ import (
 	"github.com/idlewheel/idlewheel/internal/mono"
 	"github.com/idlewheel/idlewheel/internal/verdict"
 	"github.com/idlewheel/idlewheel/reap"
+	"github.com/idlewheel/idlewheel/wheel"
 )
 
 // An End is what is known of a connection that was ended and is not closed yet.
@@ -80,15 +81,15 @@ func (s *Shard[C]) Observe(c *Conn[C], reason *reap.Error) {
 	s.Set.log(slog.LevelInfo, "would reap connection", s.Remotes.of(c, s.port), reason)
 }
 
-// Kick closes the connection with a number that was opened at an instant, with ObserveOnly too. It
-// reports false if there is none.
-func (s *Shard[C]) Kick(id, opened uint32) (found bool) {
+// Kick closes the connection with a number and a timer, with ObserveOnly too. It reports false if
+// there is none.
+func (s *Shard[C]) Kick(id uint32, timer wheel.Handle) (found bool) {
 	if id >= s.Len() {
 		return false
 	}
 	s.catchUp()
 	c := s.conns.at(id)
-	if !c.Used() || uint32(c.Opened()) != opened || s.Ends.Of(id) != nil {
+	if !c.Used() || c.timer != timer || s.Ends.Of(id) != nil {
 		return false
 	}
 	reason := s.Watcher.NewError(reap.Kicked)

@@ -14,6 +14,7 @@ import (
 	"github.com/idlewheel/idlewheel/internal/silence"
 	"github.com/idlewheel/idlewheel/internal/verdict"
 	"github.com/idlewheel/idlewheel/reap"
+	"github.com/idlewheel/idlewheel/wheel"
 )
 
 const byOutput = "output"
@@ -191,29 +192,31 @@ func addEvidence[C any](i *reap.ConnInfo, s *Shard[C], c *Conn[C], f *verdict.Fa
 	}
 }
 
-// ID returns the name of a connection: the number of the Shard, that of the connection, and the
-// instant at which it was opened. Two connections that were opened in the same tick have different
-// numbers.
+// ID returns the name of a connection: the number of the Shard, that of the connection, and its
+// timer, which no other connection of the Shard gets.
 func (s *Shard[C]) ID(id uint32, c *Conn[C]) reap.ConnID {
-	return connID(s.Number, id, uint32(c.Opened()))
+	return connID(s.Number, id, c.timer)
 }
 
-func connID(group, number, opened uint32) reap.ConnID {
-	return reap.ConnID(fmt.Sprintf("%d-%d-%d", group, number, opened))
+func connID(shard, number uint32, timer wheel.Handle) reap.ConnID {
+	return reap.ConnID(fmt.Sprintf("%d-%d-%d", shard, number, timer))
 }
 
 // Kick closes the connection with an ID, unless ctx has ended. The front end finds it by the number
-// of its Shard, its own number, and the instant of its opening.
-func (w *Watcher) Kick(ctx context.Context, id reap.ConnID, kick func(shard, number, opened uint32) (found bool, err error)) error {
+// of its Shard, its own number, and its timer.
+func (w *Watcher) Kick(
+	ctx context.Context, id reap.ConnID, kick func(shard, number uint32, timer wheel.Handle) (found bool, err error),
+) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	var shard, number, opened uint32
-	_, err := fmt.Sscanf(string(id), "%d-%d-%d", &shard, &number, &opened)
-	if err != nil || connID(shard, number, opened) != id {
+	var shard, number uint32
+	var timer wheel.Handle
+	_, err := fmt.Sscanf(string(id), "%d-%d-%d", &shard, &number, &timer)
+	if err != nil || connID(shard, number, timer) != id {
 		return fmt.Errorf("%s: %w: %.60q", w.form.Package, reap.ErrBadConnID, string(id))
 	}
-	found, err := kick(shard, number, opened)
+	found, err := kick(shard, number, timer)
 	if err == nil && !found {
 		return w.form.NotWatched()
 	}

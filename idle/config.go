@@ -39,7 +39,8 @@ type Config struct {
 	// as activity for WriteTimeout and AllTimeout.
 	OnIdle func(c gnet.Conn, ev Event) gnet.Action
 
-	// FirstByteTimeout is how long the peer may take to send its first byte.
+	// FirstByteTimeout is how long the peer may take to send its first byte. One that came before the
+	// connection was enrolled in an engine counts, where the kernel tells.
 	FirstByteTimeout time.Duration
 
 	// HandshakeTimeout is how long it may take until the handler calls [Conn.Ready]. Bytes do not

@@ -1,6 +1,7 @@
 package idle
 
 import (
+	"context"
 	"io"
 	"log/slog"
 	"strings"
@@ -8,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/panjf2000/gnet/v2"
 	gneterrors "github.com/panjf2000/gnet/v2/pkg/errors"
 	"github.com/stretchr/testify/require"
 
@@ -61,6 +63,78 @@ func TestADriverWithoutConnectionsHasNoLag(t *testing.T) {
 			require.Zero(t, r.Stats().ClockDelay)
 		}
 	})
+}
+
+// TestAKickWaitsForItsTask has a task that runs when the context ends. With a loop that spins the
+// time of the test would stand still.
+func TestAKickWaitsForItsTask(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, closes := newEcho(), make(chan struct{})
+		e.closed = func(gnet.Conn, error) gnet.Action {
+			<-closes
+			return gnet.None
+		}
+		s := newHandSite(t, e, Config{ReadTimeout: time.Hour})
+		id := handle(s.Reaper, s.open(1)[0]).ID()
+		s.registry.Load().loops[0].root = stackRoot{} // the loop is another goroutine
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		kicked := make(chan error)
+		go func() { kicked <- s.Kick(ctx, id) }()
+		synctest.Wait()
+		go func() { _ = s.el.run(t) }()
+		time.Sleep(time.Minute)
+		close(closes)
+		require.NoError(t, <-kicked)
+	})
+}
+
+// TestAReaperWithoutConnectionsHasNoDelay ends the engine in the middle of a mass expiry.
+func TestAReaperWithoutConnectionsHasNoDelay(t *testing.T) {
+	e := newEcho()
+	s := newHandSite(t, e, Config{ReadTimeout: time.Second, OutageGrace: -1})
+	e.closed = func(gnet.Conn, error) gnet.Action {
+		s.at = s.at.Add(time.Millisecond)
+		return gnet.None
+	}
+	conns := s.open(100)
+	for range 11 {
+		s.at = s.at.Add(100 * time.Millisecond)
+		s.round()
+	}
+	require.NoError(t, s.el.run(t)) // closes a few
+	require.NotZero(t, s.Stats().LoopDelay)
+	for _, c := range conns {
+		if s.has(c) {
+			s.OnClose(c, nil)
+		}
+	}
+	require.Zero(t, s.Stats().LoopDelay)
+}
+
+// An updatingConn calls a function when its descriptor is asked for.
+type updatingConn struct {
+	*scriptedConn
+	first func()
+}
+
+func (c *updatingConn) Fd() int {
+	if c.first != nil {
+		c.first()
+	}
+	c.first = nil
+	return c.scriptedConn.Fd()
+}
+
+// TestAnUpdateWhileTheFirstConnectionOpensIsFollowed has one after the loop has followed the
+// settings.
+func TestAnUpdateWhileTheFirstConnectionOpensIsFollowed(t *testing.T) {
+	s := newHandSite(t, &reader{}, Config{ReadTimeout: time.Hour})
+	s.OnOpen(&updatingConn{newScriptedConn(s.el, 1), func() {
+		require.NoError(t, s.Update(func(c *Config) { c.OutputLimit.Hard = 1000 }))
+	}})
+	s.pass(t, time.Second)
+	require.Equal(t, 1000, s.registry.Load().loops[0].outputs.hardLimit)
 }
 
 func TestAWarningIsLoggedOnceASecond(t *testing.T) {

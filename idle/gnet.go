@@ -93,10 +93,7 @@ func (l *loop) seek(c gnet.Conn) (own gnet.Conn, r *conntable.Record, id uint32)
 	return own, r, id
 }
 
-const (
-	minKeepAlive = 8 * time.Second // TCP options count in seconds
-	probes       = 4               // sent in the second half of the time
-)
+const minKeepAlive = 8 * time.Second // TCP options count in seconds
 
 // setTCPKeepAlive makes the kernel probe a peer that is silent for half of d, and close the
 // connection after d. If d is 0, it switches the probes off. Sockets other than TCP are left alone.
@@ -104,8 +101,8 @@ func setTCPKeepAlive(c gnet.Conn, d time.Duration) error {
 	if _, ok := c.LocalAddr().(*net.TCPAddr); !ok {
 		return nil
 	}
-	half := max(d, minKeepAlive) / 2 // the kernel ignores it if the probes are off
-	if err := c.SetKeepAlive(d > 0, half, half/probes, probes); err != nil {
+	silence, interval, probes := kernel.KeepAlive(max(d, minKeepAlive)) // ignored if the probes are off
+	if err := c.SetKeepAlive(d > 0, silence, interval, probes); err != nil {
 		return err
 	}
 	return kernel.SetUserTimeout(c.Fd(), d)

@@ -107,12 +107,13 @@ func (r *Reaper) runOn(ctx context.Context, l *loop, do func()) (ran bool, err e
 	}
 	poll := time.NewTicker(alivePoll)
 	defer poll.Stop()
+	ended := ctx.Done()
 	for {
 		select {
 		case <-done:
 			return true, nil
-		case <-ctx.Done():
-			err = ctx.Err()
+		case <-ended:
+			err, ended = ctx.Err(), nil
 		case <-poll.C:
 			live = r.isLive(l)
 		}

@@ -271,6 +271,9 @@ func (l *loop) remove(id uint32, err error) (reason *ReapError) {
 	}
 	l.table.Remove(key(s.Front))
 	l.drop(id, s)
+	if l.Open == 0 { // no task runs until the next connection opens
+		l.Counters.LoopDelay = 0
+	}
 	l.publish(l.clock.Stamp())
 	return reason
 }

@@ -71,14 +71,17 @@ func isClosed(own socket) bool { return control(own, func(uintptr) {}) != nil }
 
 // keepAlive makes the kernel probe the peer.
 func (r *Reaper) keepAlive(own socket, d time.Duration) {
-	const probes = 4
 	tcp, ok := own.(interface { // a *net.TCPConn, or a type that embeds one
 		SetKeepAliveConfig(config net.KeepAliveConfig) error
 	})
 	if !ok {
 		return
 	}
-	err := tcp.SetKeepAliveConfig(net.KeepAliveConfig{Enable: d > 0, Idle: d / 2, Interval: d / 2 / probes, Count: probes})
+	cfg := net.KeepAliveConfig{Enable: true} // as package net has it
+	if d > 0 {
+		cfg.Idle, cfg.Interval, cfg.Count = kernel.KeepAlive(d)
+	}
+	err := tcp.SetKeepAliveConfig(cfg)
 	if err == nil {
 		_ = control(own, func(fd uintptr) { err = kernel.SetUserTimeout(int(fd), d) })
 	}

@@ -123,7 +123,7 @@ func (s *Shard[C]) Init(w *Watcher, number uint32, port Port[C]) {
 // Take returns a connection that is new, and its number. The caller sets Front, and calls File. The
 // first connection finds the settings in force.
 func (s *Shard[C]) Take(now mono.Time) (id uint32, c *Conn[C]) {
-	if s.Open == 0 {
+	if s.Open == 0 && s.asks { // another front end does more than that, before
 		s.Follow(s.Watcher.Settings())
 	}
 	id, c = s.conns.take(uint32(s.clock.Pack(now)))

@@ -51,8 +51,10 @@
 // connection, or before: it checks all in turn every ten seconds, at most 2,048 for each processor
 // in a tick, faster where it finds closed ones, and two with each Accept, so that about as many
 // closed connections as open ones are kept at most. [Reaper.AttachHTTP] and [Reaper.Forget] tell at
-// once. If the Reaper has ended a connection, the connection and its reason are kept for a minute
-// longer. The goroutine that looks ends when no connection is open and no reason is kept. If the
+// once. A connection that its server drops without a Close stays open until a limit ends it: the
+// Reaper keeps it from the garbage collector, with ObserveOnly too. If the Reaper has ended a
+// connection, the connection and its reason are kept for a minute longer, and at most 8,192 for
+// each processor. The goroutine that looks ends when no connection is open and no reason is kept. If the
 // Listener of [Listen] is closed, it ends when no connection is open.
 //
 // # Precision

@@ -103,12 +103,12 @@ func (w lastWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 //
 //	server := &http.Server{Handler: handler, ConnState: ln.ConnState}
 //
-// A request that is being served holds its connection, and the first one ends the handshake. A
+// A request that is being served holds its connection, and the first one ends the handshake. With
+// HTTP/2 the preface of the client ends it, and a connection is held while it has streams. A
 // connection that was hijacked, for WebSocket, is held no more and judged by its bytes. A closed
-// connection is forgotten at once. With HTTP/2 a connection is held while it has streams. There is
-// no heartbeat before a connection is hijacked, because HTTP has no room for a ping. A warning
-// tells of connections that the Reaper does not watch, such as those that a listener around it
-// hides.
+// connection is forgotten at once. There is no heartbeat before a connection is hijacked, because
+// HTTP has no room for a ping. A warning tells of connections that the Reaper does not watch, such
+// as those that a listener around it hides.
 func (r *Reaper) ConnState(c net.Conn, state http.ConnState) { r.connState(c, state, false) }
 
 // connState is ConnState, and says whether the server is one of AttachHTTP.

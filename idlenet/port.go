@@ -54,17 +54,17 @@ func (s *shard) Learned(_ *conn, heard bool, ev *verdict.Evidence, now mono.Time
 	s.reaper.driver.noteHeard(ev, now)
 }
 
-func (s *shard) Raise(_ uint32, n *conn, ev Event, reason *ReapError) (end bool) {
-	r, c, onIdle := s.reaper, n.Front.conn(), s.config().OnIdle
+func (s *shard) Raise(id uint32, n *conn, ev Event, reason *ReapError) (end bool) {
+	handle, c, onIdle := Conn{s, id, n.Own >> flagBits}, n.Front.conn(), s.config().OnIdle
 	s.calls = append(s.calls, func() {
 		judged := false // it is watched, and has not ended
-		r.with(c, func(s *shard, id uint32, n *conn) {
+		handle.with(func(s *shard, id uint32, n *conn) {
 			if judged = s.IsJudged(id, n); judged {
 				s.Counters.Events[ev.Reason]++
 			}
 		})
-		if judged && onIdle(c, ev) == Close {
-			r.with(c, func(s *shard, id uint32, n *conn) { s.End(id, n, reason) })
+		if judged && onIdle(c, ev) == Close { // its engine may have used the object again
+			handle.with(func(s *shard, id uint32, n *conn) { s.End(id, n, reason) })
 		}
 	})
 	return false

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/internal/testing/sim"
@@ -115,6 +116,29 @@ func TestAdmit(t *testing.T) {
 	require.ErrorContains(t, err, "is not a socket")
 	require.ErrorContains(t, errNoSocket(nil), "the connection is nil")
 	eventually(t, "they end", func() bool { return r.Reason(c) != nil && r.Reason(other) != nil })
+}
+
+// TestAnAnswerOfOnIdleIsForItsConnection has an engine that closes the connection in OnIdle, and
+// uses the object for the next one.
+func TestAnAnswerOfOnIdleIsForItsConnection(t *testing.T) {
+	var r *Reaper
+	events := make(chan Event, 10)
+	r = newBare(t, Config{ReadTimeout: 200 * time.Millisecond, OnIdle: func(c net.Conn, ev Event) Action {
+		defer func() { events <- ev }()
+		if len(events) > 0 {
+			return Keep
+		}
+		assert.NoError(t, r.Forget(c))
+		_, err := r.Admit(c)
+		assert.NoError(t, err)
+		return Close
+	}})
+	_, c := tcpPair(t)
+	_, err := r.Admit(c)
+	require.NoError(t, err)
+	eventually(t, "the second one is idle", func() bool { return len(events) == 2 })
+	require.Nil(t, r.Reason(c))
+	require.NoError(t, r.Forget(c))
 }
 
 // TestForget has an engine that has closed a connection, and keeps the descriptor open.

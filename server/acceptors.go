@@ -236,7 +236,7 @@ func (a *acceptors) followDescriptors() {
 		before := a.room.taken.Load()
 		used, ok := descriptorsInUse()
 		if ok && a.room.grow(int(min(before, a.room.taken.Load()))+a.budget.full()-used) {
-			a.log.Warn("descriptors suffice again", "room", a.limit)
+			a.log.Warn("descriptors suffice again", "room", a.room.size())
 			return
 		}
 	}

@@ -47,21 +47,37 @@ func newBudget(cfg *Config, listeners int) (b budget, err error) {
 	return b, nil
 }
 
-// connections returns the number of connections that there is room for, and the reason for it; 0 if
-// there is no limit.
-func (b budget) connections() (n int, why string, err error) {
+// connections returns the number of connections that there is room for at the start, 0 if there is
+// no limit.
+func (b budget) connections() (n int, err error) {
 	if b.allowed == 0 {
-		return b.wanted, "as configured", nil
+		return b.wanted, nil
 	}
-	n = b.allowed - b.inUse - b.engine() - reserve
+	n = b.most()
 	if least := min(minConnections, cmp.Or(b.wanted, minConnections)); n < least {
-		return 0, "", fmt.Errorf("%w: %s leaves %d for connections, of at least %d: raise the limit to %d (ulimit -n, LimitNOFILE)",
+		return 0, fmt.Errorf("%w: %s leaves %d for connections, of at least %d: raise the limit to %d (ulimit -n, LimitNOFILE)",
 			ErrTooFewDescriptors, b, max(n, 0), least, b.allowed-n+cmp.Or(b.wanted, minConnections))
 	}
-	if b.wanted > 0 && b.wanted <= n {
-		return b.wanted, "as configured", nil
+	if b.wanted > 0 {
+		n = min(n, b.wanted)
 	}
-	return n, b.String(), nil
+	return n, nil
+}
+
+// most returns the number of connections that there are descriptors for, 0 if it is not known.
+func (b budget) most() int {
+	if b.allowed == 0 {
+		return 0
+	}
+	return b.allowed - b.inUse - b.engine() - reserve
+}
+
+// why returns the reason why a limit of connections is not higher.
+func (b budget) why(limit int) string {
+	if most := b.most(); most > 0 && limit >= most && limit != b.wanted {
+		return b.String()
+	}
+	return "as configured"
 }
 
 // engine returns the number of descriptors that the event loops, the acceptors and the admin

@@ -87,7 +87,7 @@ func (s *Server) serve(set *setup) error {
 	var helpers sync.WaitGroup
 	defer helpers.Wait()
 	defer end()
-	s.cfg.Logger.Info("serving", "config", s.cfg, "idle", s.reaper.Config(), "limit", set.limit, "because", set.why)
+	s.cfg.Logger.Info("serving", "config", s.cfg, "idle", s.reaper.Config(), "limit", set.limit, "because", set.budget.why(set.limit))
 	setMaxConnections(s.reaper, set.limit)
 	helpers.Go(func() { (&reporter{log: s.cfg.Logger, stats: s.reaper.Stats, admission: s.admission}).run(helping) })
 	if s.cfg.Handler.OnBoot(gnet.Engine{}) == gnet.Shutdown {

@@ -266,6 +266,28 @@ func TestTheStartLogsEachSettingOnce(t *testing.T) {
 	require.Contains(t, ofReaper.String(), "msg=\"configuration changed\" idle.read-timeout=2h0m0s\n")
 }
 
+// TestAnUpdateRaisesMaxConnections has a client that waits for room, as after a SIGHUP in a flood.
+func TestAnUpdateRaisesMaxConnections(t *testing.T) {
+	t.Parallel()
+	s, _ := startIn(t, Config{Idle: idle.Config{ReadTimeout: time.Hour, MaxConnections: 2, ShedProtect: time.Hour}})
+	for range 3 {
+		dial(t, s.Addr())
+	}
+	require.Eventually(t, func() bool { return s.Stats().Paused && s.Reaper().Connections() == 2 }, 10*time.Second, time.Millisecond)
+	require.NoError(t, s.Update(func(cfg *idle.Config) { cfg.MaxConnections = 4 }))
+	require.Eventually(t, func() bool { return s.Reaper().Connections() == 3 }, 10*time.Second, time.Millisecond)
+	limit, why := s.Limit()
+	require.Equal(t, 4, limit)
+	require.Equal(t, "as configured", why)
+	require.InDelta(t, 0.75, s.Stats().Pressure.Connections, 0.01)
+	require.NoError(t, s.Update(func(cfg *idle.Config) { cfg.MaxConnections = 3 }))
+	require.InDelta(t, 1, s.Stats().Pressure.Connections, 0.01)
+	require.NoError(t, s.Update(func(cfg *idle.Config) { cfg.MaxConnections = 0 }))
+	limit, why = s.Limit()
+	require.Greater(t, limit, 4)
+	require.Contains(t, why, "descriptors allowed")
+}
+
 // TestTheStartWarnsOnce has a heartbeat that never sends a ping, and a limit of connections from
 // the number of descriptors.
 func TestTheStartWarnsOnce(t *testing.T) {

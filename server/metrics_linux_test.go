@@ -83,9 +83,9 @@ func TestDescriptorsAreKeptForAdmin(t *testing.T) {
 		with := b
 		with.admin = 65
 		require.Equal(t, b.full()-65, with.full(), "accepting is paused earlier")
-		n, _, err := b.connections()
+		n, err := b.connections()
 		require.NoError(t, err)
-		less, _, err := with.connections()
+		less, err := with.connections()
 		require.NoError(t, err)
 		require.Equal(t, n-65, less, "there is room for fewer connections")
 	}

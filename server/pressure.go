@@ -51,10 +51,10 @@ func (p Pressure) name() string {
 	}
 }
 
-// pressure returns the pressure with a number of open connections.
-func (set *setup) pressure(connections int) (p Pressure) {
-	if set.limit > 0 {
-		p.Connections = float64(connections) / float64(set.limit)
+// pressure returns the pressure with a number of open connections and their limit.
+func (set *setup) pressure(connections, limit int) (p Pressure) {
+	if limit > 0 {
+		p.Connections = float64(connections) / float64(limit)
 	}
 	if full := set.budget.full(); full > 0 {
 		p.Descriptors = 1
@@ -98,7 +98,7 @@ func (set *setup) scaleTimeouts(ctx context.Context, r *idle.Reaper, least time.
 	var warning logging.Limiter
 	unsaid := false
 	for sleep(ctx, pressureInterval) {
-		p := set.pressure(r.Connections())
+		p := set.pressure(r.Connections(), r.Config().MaxConnections)
 		if scale.follow(p.Highest()) {
 			if err := r.ScaleTimeouts(float64(scale), least); err != nil {
 				panic("BUG: " + err.Error())

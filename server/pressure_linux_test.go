@@ -43,19 +43,19 @@ func TestPressureHasANameAndIsTheHighest(t *testing.T) {
 
 func TestHeapPressure(t *testing.T) {
 	set := &setup{}
-	require.Zero(t, set.pressure(0).Heap, "without GOMEMLIMIT")
+	require.Zero(t, set.pressure(0, 0).Heap, "without GOMEMLIMIT")
 	debug.FreeOSMemory() // a collection, so that there is a figure
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(-1))
 	debug.SetMemoryLimit(1 << 20)
-	require.Greater(t, set.pressure(0).Heap, 0.1)
+	require.Greater(t, set.pressure(0, 0).Heap, 0.1)
 	debug.SetMemoryLimit(math.MaxInt64)
 }
 
 func TestDescriptorsAboveAGapArePressure(t *testing.T) {
 	set := &setup{budget: budget{allowed: 1 << 20, inUse: 1 << 19}}
-	require.InDelta(t, 0.5, set.pressure(0).Descriptors, 0.01, "the lowest free descriptor alone says less")
+	require.InDelta(t, 0.5, set.pressure(0, 0).Descriptors, 0.01, "the lowest free descriptor alone says less")
 	set.budget.inUse = 0
-	require.Less(t, set.pressure(0).Descriptors, 0.1)
+	require.Less(t, set.pressure(0, 0).Descriptors, 0.1)
 }
 
 // TestIdleTimeoutsShrinkUnderPressure almost fills a server. Connections with a timeout of an hour

@@ -23,19 +23,49 @@ const growth = 16
 // for connections. Then the room keeps places back, and the Reaper closes those connections that
 // have been idle longest. Safe for concurrent use.
 type room struct {
-	limit  int // of connections; 0 if there is none
 	reaper *idle.Reaper
 	places *semaphore.Weighted
 	taken  atomic.Int64 // places of connections
 
 	mu      sync.Mutex
+	limit   int // guarded by mu; of connections, 0 if there is none
 	kept    int // guarded by mu; places that are kept back, 0 if there is no shortage
 	before  int // guarded by mu; the limit of the Reaper to restore
 	lowered int // guarded by mu; the limit of the Reaper that the shortage has set, 0 if none
 }
 
+// newRoom returns a room for a number of connections that may become larger, 0 if for any number.
 func newRoom(limit int, r *idle.Reaper) *room {
-	return &room{limit: limit, reaper: r, places: semaphore.NewWeighted(cmp.Or(int64(limit), math.MaxInt64))}
+	places := semaphore.NewWeighted(math.MaxInt64)
+	if limit > 0 {
+		places.TryAcquire(math.MaxInt64 - int64(limit))
+	}
+	return &room{limit: limit, reaper: r, places: places}
+}
+
+// size returns the limit of connections, 0 if there is none.
+func (r *room) size() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.limit
+}
+
+// widen makes room for as many connections as the Reaper may have, if those are more than now. In a
+// shortage the new places are kept back.
+func (r *room) widen() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	more := cmp.Or(r.reaper.Config().MaxConnections, math.MaxInt32) - r.limit
+	if r.limit == 0 || more <= 0 {
+		return
+	}
+	r.limit += more
+	if r.kept > 0 {
+		r.kept += more
+		r.boundReaper()
+		return
+	}
+	r.places.Release(int64(more))
 }
 
 func (r *room) leave() {

@@ -140,3 +140,34 @@ func TestARoomIsNeverOverfull(t *testing.T) {
 		})
 	}
 }
+
+// TestAnUpdateMakesRoom raises the limit of connections while a client waits, without a shortage
+// and in one, and lowers it again.
+func TestAnUpdateMakesRoom(t *testing.T) {
+	r := newTestRoom(t, 2, 2)
+	enter := func() bool { return r.places.TryAcquire(1) }
+	require.True(t, enter() && enter())
+	waits := make(chan error)
+	go func() { waits <- r.places.Acquire(t.Context(), 1) }()
+	setMaxConnections(r.reaper, 4)
+	r.widen()
+	require.NoError(t, <-waits)
+	require.True(t, enter())
+	require.False(t, enter())
+	require.Equal(t, 4, r.size())
+
+	r.leave()
+	r.shrink()
+	setMaxConnections(r.reaper, 8)
+	r.widen()
+	require.False(t, enter(), "the new places are kept back")
+	require.True(t, r.grow(100))
+	require.Equal(t, 8, r.reaper.Config().MaxConnections)
+	for range 5 {
+		require.True(t, enter())
+	}
+	require.False(t, enter())
+	setMaxConnections(r.reaper, 4)
+	r.widen()
+	require.Equal(t, 8, r.size(), "the Reaper refuses those above its limit")
+}

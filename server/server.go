@@ -69,16 +69,21 @@ func New(cfg Config) (*Server, error) {
 func (s *Server) Reaper() *idle.Reaper { return s.reaper }
 
 // Update changes limits at run time. It is Update of the Reaper, and sets what New sets if edit
-// leaves it zero: MaxConnections, which stays within Limit, OutputLimit.Total and KeepClosed.
-// [settings.Watcher.Run] takes it. Safe for concurrent use, not on an event loop.
+// leaves it zero: MaxConnections, which stays within the limit of descriptors, OutputLimit.Total
+// and KeepClosed. [settings.Watcher.Run] takes it. Safe for concurrent use, not on an event loop.
 func (s *Server) Update(edit func(*idle.Config)) error {
-	return s.reaper.Update(func(cfg *idle.Config) {
+	most := s.setup.Load().budget.most()
+	err := s.reaper.Update(func(cfg *idle.Config) {
 		edit(cfg)
-		if limit, _ := s.Limit(); limit > 0 {
-			cfg.MaxConnections = min(cmp.Or(cfg.MaxConnections, limit), limit)
+		if most > 0 {
+			cfg.MaxConnections = min(cmp.Or(cfg.MaxConnections, most), most)
 		}
 		s.cfg.complete(cfg)
 	})
+	if a := s.acceptors.Load(); err == nil && a != nil {
+		a.room.widen()
+	}
+	return err
 }
 
 // Addr returns the first of Addrs, nil before OnStarted is called.
@@ -111,7 +116,14 @@ func (s *Server) AdminAddr() net.Addr {
 // higher. It is known when OnStarted is called.
 func (s *Server) Limit() (connections int, why string) {
 	set := s.setup.Load()
-	return set.limit, set.why
+	if set.listeners == nil {
+		return 0, ""
+	}
+	connections = set.limit
+	if a := s.acceptors.Load(); a != nil {
+		connections = a.room.size()
+	}
+	return connections, set.budget.why(connections)
 }
 
 // Collector returns a prometheus.Collector for the metrics of the server and of its Reaper, see
@@ -141,7 +153,7 @@ func (s *Server) Stats() Stats {
 	}
 	if a := s.acceptors.Load(); a != nil {
 		st.Paused = st.Paused || st.MaxConnections > 0 && st.Connections >= st.MaxConnections
-		st.Draining, st.Pressure = a.accepting.Err() != nil, a.pressure(st.Connections)
+		st.Draining, st.Pressure = a.accepting.Err() != nil, a.pressure(st.Connections, st.MaxConnections)
 	}
 	return st
 }

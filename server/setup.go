@@ -10,8 +10,7 @@ import (
 type setup struct {
 	listeners []net.Listener
 	budget    budget
-	limit     int           // of connections; 0 if there is none
-	why       string        // the limit is not higher
+	limit     int           // of connections at the start; 0 if there is none
 	groups    []memoryGroup // with a memory limit
 }
 
@@ -25,10 +24,10 @@ func newSetup(ctx context.Context, cfg *Config) (*setup, error) {
 	}
 	set.listeners = append(set.listeners, cfg.Listeners...)
 	if set.budget, err = newBudget(cfg, len(set.listeners)); err == nil {
-		set.limit, set.why, err = set.budget.connections()
+		set.limit, err = set.budget.connections()
 	}
 	if err == nil && set.limit < cfg.Idle.MaxConnections {
-		cfg.Logger.Warn("fewer connections than configured", "limit", set.limit, "because", set.why)
+		cfg.Logger.Warn("fewer connections than configured", "limit", set.limit, "because", set.budget.why(set.limit))
 	}
 	return set, err
 }

@@ -58,8 +58,8 @@ func newAttack() *cobra.Command {
 			if err := o.checkOthers(int(livingCount), every, calm); err != nil {
 				return err
 			}
-			if length <= 0 {
-				return usageError{fmt.Errorf("--for is %v: set a positive duration", length)}
+			if err := checkLength(length); err != nil {
+				return usageError{err}
 			}
 			a := attacks[slices.Index(names, args[0])]
 			return o.attack(cmd, a, int(livingCount), every, length, calm)

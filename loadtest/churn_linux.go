@@ -22,6 +22,9 @@ connections exist at the same time.`,
 			if err := o.check(); err != nil {
 				return err
 			}
+			if err := checkLength(length); err != nil {
+				return usageError{err}
+			}
 			return o.perform(cmd, "churn", []load.Spec{o.behaving("churn", load.Churn, int(o.connections), o.heartbeat)}, func(r *run) {
 				on := r.phase("churn", length, func(now load.Report) bool {
 					all := sumOf(now)

@@ -25,12 +25,12 @@ func newDoctor() *cobra.Command {
 				return err
 			}
 			clients, servers := processCounts(int(connections), descriptors-reservedDescriptors)
+			sources := max(1, int(connections)/perSource)
 			if !local {
-				servers = 0
+				servers, sources = 0, 1
 			}
 			checks := limits.Check(limits.Demand{
-				Connections: int(connections), Clients: clients, Servers: servers, Sources: max(1, int(connections)/perSource), Targets: 1,
-				Loopback: local,
+				Connections: int(connections), Clients: clients, Servers: servers, Sources: sources, Targets: 1, Loopback: local,
 			})
 			limits.Print(cmd.OutOrStdout(), checks)
 			if limits.Worst(checks) == limits.Cannot {

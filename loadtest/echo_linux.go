@@ -64,7 +64,8 @@ func (o *options) sendInterval(rate float64) (time.Duration, error) {
 	if rate == 0 {
 		return 0, nil
 	}
-	interval := time.Duration(float64(o.connections) / rate * float64(time.Second))
+	seconds := float64(o.connections) / rate
+	interval := time.Duration(min(seconds, 1e9) * float64(time.Second))
 	switch {
 	case !(rate > 0) || interval < time.Millisecond:
 		return 0, fmt.Errorf("--send-rate is %v: set a positive rate, and at most 1000 per connection", rate)
@@ -136,6 +137,7 @@ func (o *options) echoInTurns(cmd *cobra.Command, second string, interval, lengt
 			if err := o.echo(cmd, interval, length, func(rate float64) { rates[i] = rate }); err != nil {
 				return err
 			}
+			o.beginAt = 0 // of the first turn
 		}
 		ratios = append(ratios, rates[1]/rates[0])
 	}

@@ -78,8 +78,7 @@ func (o *options) add(cmd *cobra.Command, connections int, heartbeat, timeout ti
 	f := cmd.Flags()
 	f.SortFlags = false
 	f.VarP(&o.connections, "connections", "c", "number of connections, such as 500, 100k or 1m")
-	f.StringArrayVar(&o.targets, "target", nil, "`host:port` of an echo server; connections take repeated targets in turn")
-	f.BoolVar(&o.launch, "launch", false, "build and launch cmd/echo-heartbeat, the default without a --target")
+	f.StringArrayVar(&o.targets, "target", nil, "`host:port` of an echo server; connections take repeated targets in turn; without one, cmd/echo-heartbeat is built and launched")
 	f.IntVar(&o.servers, "servers", 0, "number of launched servers; 0 is as many as needed")
 	f.BoolVar(&o.portsEach, "ports-each", false, "give each launched server a port of its own instead of a shared one (SO_REUSEPORT)")
 	f.StringVar(&o.binary, "server", "", "`file` of a server to launch instead of building one")
@@ -158,9 +157,16 @@ func (p *problems) require(ok bool, format string, args ...any) {
 	}
 }
 
+// checkLength checks --for.
+func checkLength(length time.Duration) error {
+	if length < time.Second {
+		return fmt.Errorf("--for is %v: set at least 1s", length)
+	}
+	return nil
+}
+
 // checkServers checks the flags of the target, and sets launch if there is no --target.
 func (o *options) checkServers(p *problems) {
-	p.require(!o.launch || len(o.targets) == 0, "--launch and --target: choose one")
 	o.launch = len(o.targets) == 0
 	if o.launch {
 		p.require(o.bare || o.timeout != 0, "--timeout is 0: set the timeout of the launched server")

@@ -104,47 +104,50 @@ func TestHelp(t *testing.T) {
 
 func TestWrongFlagsExitWithTwo(t *testing.T) {
 	for line, want := range map[string]string{
-		"":                                   "name a verb",
-		"bogus":                              `unknown command "bogus"`,
-		"hodl":                               "did you mean hold? (see loadtest --help)",
-		"hold --nope":                        "unknown flag: --nope (see",
-		"hold --time-out 1s":                 "did you mean --timeout?",
-		"hold extra":                         `unexpected argument "extra"`,
-		"hold -c 0":                          "--connections is 0",
-		"hold -c 1.5":                        "is not a number of connections",
-		"hold -c 1g":                         "is not a number of connections",
-		"hold --target nowhere":              "--target nowhere: set host:port",
-		"hold --target 127.0.0.1:0":          "port 0 is not valid",
-		"hold --target 127.0.0.1:1 --launch": "--launch and --target: choose one",
-		"hold --target 127.0.0.1:1 --bare":   "for launched servers",
-		"hold --heartbeat 60s":               "is too long for a --timeout of 1m0s",
-		"hold --timeout 0":                   "--timeout is 0",
-		"hold --jitter 0.6":                  "--jitter is 0.6",
-		"hold --rate 0":                      "--rate is 0",
-		"hold --size 1":                      "--size is 1",
-		"hold --begin-at -1":                 "--begin-at is -1",
-		"merge --expect-results 2 x":         "--expect-results is 2: got 1 files",
-		"hold --source x":                    `--source "x"`,
-		"hold --expect held>=most":           "held>=most: set a value such as 100%",
-		"hold --expect held>=nan":            "held>=nan: set a value such as 100%",
-		"hold --jitter nan":                  "--jitter is NaN",
-		"hold --hold -1s":                    "--hold is -1s",
-		"hold --out - --html -":              "--out and --html are both -",
-		"hold --out /nonexistent/x":          "/nonexistent/x",
-		"hold --target 127.0.0.1:1 --pid 0":  "--pid 0: no such process",
-		"storm --every 9s":                   "--every of 9s is too long",
-		"doctor -c 0":                        "--connections is 0",
-		"hold --expect lateness.p99<1":       "lateness.p99<1: set a value such as 250ms",
-		"hold --expect bogus<1":              "\"bogus\" is not known: the names are client-bytes",
-		"storm --living 0":                   "--living",
-		"outage --target 127.0.0.1:1":        "--pid",
-		"mix --mix active=50":                "the sum of the shares is 50 percent",
-		"mix --mix bogus=100":                `"bogus=100" is not a share`,
-		"mix --mix active=50,active=50":      `"active=50" is not a share`,
-		"attack":                             "name one of slowloris",
-		"attack bogus":                       "name one of slowloris",
-		"echo --pair 127.0.0.1:1":            "--pair needs a --target",
-		"merge":                              "name the files",
+		"":                                  "name a verb",
+		"bogus":                             `unknown command "bogus"`,
+		"hodl":                              "did you mean hold? (see loadtest --help)",
+		"hold --nope":                       "unknown flag: --nope (see",
+		"hold --time-out 1s":                "did you mean --timeout?",
+		"hold extra":                        `unexpected argument "extra"`,
+		"hold -c 0":                         "--connections is 0",
+		"hold -c 1.5":                       "is not a number of connections",
+		"hold -c 1g":                        "is not a number of connections",
+		"hold --target nowhere":             "--target nowhere: set host:port",
+		"hold --target 127.0.0.1:0":         "port 0 is not valid",
+		"hold --target 127.0.0.1:1 --bare":  "for launched servers",
+		"hold --heartbeat 60s":              "is too long for a --timeout of 1m0s",
+		"hold --timeout 0":                  "--timeout is 0",
+		"hold --jitter 0.6":                 "--jitter is 0.6",
+		"hold --rate 0":                     "--rate is 0",
+		"hold --size 1":                     "--size is 1",
+		"hold --begin-at -1":                "--begin-at is -1",
+		"merge --expect-results 2 x":        "--expect-results is 2: got 1 files",
+		"hold --source x":                   `--source "x"`,
+		"hold --expect held>=most":          "held>=most: set a value such as 100%",
+		"hold --expect held>=nan":           "held>=nan: set a value such as 100%",
+		"hold --jitter nan":                 "--jitter is NaN",
+		"hold --hold -1s":                   "--hold is -1s",
+		"hold --out - --html -":             "--out and --html are both -",
+		"hold --out /nonexistent/x":         "/nonexistent/x",
+		"hold --target 127.0.0.1:1 --pid 0": "--pid 0: no such process",
+		"storm --every 9s":                  "--every of 9s is too long",
+		"doctor -c 0":                       "--connections is 0",
+		"hold --expect lateness.p99<1":      "lateness.p99<1: set a value such as 250ms",
+		"hold --expect bogus<1":             "\"bogus\" is not known: the names are client-bytes",
+		"storm --living 0":                  "--living",
+		"outage --target 127.0.0.1:1":       "--pid",
+		"mix --mix active=50":               "the sum of the shares is 50 percent",
+		"mix --mix bogus=100":               `"bogus=100" is not a share`,
+		"mix --mix active=50,active=50":     `"active=50" is not a share`,
+		"mix --mix active=nan,silent=100":   `"active=nan" is not a share`,
+		"mix --for 0s":                      "--for is 0s",
+		"churn --for -5s":                   "--for is -5s",
+		"merge /nonexistent":                "/nonexistent",
+		"attack":                            "name one of slowloris",
+		"attack bogus":                      "name one of slowloris",
+		"echo --pair 127.0.0.1:1":           "--pair needs a --target",
+		"merge":                             "name the files",
 
 		"witness":                                 "--port and --pid: set one",
 		"witness --port 0":                        "--port 0: set 1 to 65535",
@@ -206,7 +209,7 @@ func TestHoldWithTarget(t *testing.T) {
 		require.Equal(t, 200, sum.result.Setup.Connections)
 		require.Len(t, sum.result.Expectations, 2)
 		twice := command(t, t.Context(), "merge "+other+" "+other)
-		require.Equal(t, exitFailed, twice.code)
+		require.Equal(t, exitUsage, twice.code)
 		require.NotContains(t, twice.out, "passed")
 	})
 }
@@ -345,6 +348,14 @@ func TestLaunchedServer(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestVanishedConnectionsThatTheTargetKeeps has a target with a longer timeout than is told.
+func TestVanishedConnectionsThatTheTargetKeeps(t *testing.T) {
+	t.Parallel()
+	f := command(t, t.Context(), "mix -c 10 --mix half-open=100 --timeout 1s --heartbeat 300ms --for 6s --server-args=--read-timeout=1h --server "+echoServer())
+	require.Equal(t, exitFailed, f.code, "%s", f.out)
+	require.Contains(t, f.out, "kept: 10 dead connections were not closed")
 }
 
 func TestServerDeathEndsTheRun(t *testing.T) {

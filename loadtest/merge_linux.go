@@ -33,13 +33,13 @@ A file may also be the log of a run with --out /dev/stdout.`,
 			for _, name := range args {
 				r, err := result.Read(name)
 				if err != nil {
-					return err
+					return usageError{err}
 				}
 				all = append(all, r)
 			}
 			sum, err := result.Merge(all)
 			if err != nil {
-				return err
+				return usageError{err}
 			}
 			return o.report(cmd, sum)
 		},

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/idlewheel/idlewheel/loadtest/internal/load"
 	"github.com/idlewheel/idlewheel/loadtest/internal/machine"
+	"github.com/idlewheel/idlewheel/loadtest/internal/result"
 )
 
 // A share is the part of the connections with one behaviour, in percent.
@@ -62,7 +64,7 @@ func parseMix(text string) (shares []share, err error) {
 		percent, err := strconv.ParseFloat(value, 64)
 		known := slices.ContainsFunc(mixKinds, func(k mixKind) bool { return k.name == name })
 		again := slices.ContainsFunc(shares, func(s share) bool { return s.name == name })
-		if err != nil || !known || again || percent < 0 {
+		if err != nil || !known || again || !(percent >= 0) {
 			return nil, fmt.Errorf("--mix: %q is not a share, such as heartbeat=50", part)
 		}
 		shares = append(shares, share{name, percent})
@@ -92,7 +94,7 @@ func newMix() *cobra.Command {
 				return err
 			}
 			shares, err := parseMix(mix)
-			if err != nil {
+			if err = errors.Join(err, checkLength(length)); err != nil {
 				return usageError{err}
 			}
 			if o.launch && !o.bare {
@@ -135,18 +137,24 @@ func (r *run) mix(length time.Duration) {
 		if err != nil || r.servers == nil {
 			return
 		}
-		if n, err := machine.TargetSockets(int(addr.Port())); err == nil {
-			r.res.Notes = append(r.res.Notes, fmt.Sprintf("port %d: at the end the target has %d connections, this client %d",
-				addr.Port(), n, sumOf(report).Open))
-			held += uint64(n)
+		n, err := machine.TargetSockets(int(addr.Port()))
+		if err != nil {
+			r.res.Faults = append(r.res.Faults, fmt.Sprintf("port %d: the connections of the target are not known: %v", addr.Port(), err))
+			return
 		}
+		r.res.Notes = append(r.res.Notes, fmt.Sprintf("port %d: at the end the target has %d connections, this client %d",
+			addr.Port(), n, sumOf(report).Open))
+		held += uint64(n)
 	}
 	sum := sumOf(report)
 	left := held - min(sum.Open, held) // vanished connections that the target still has
 	r.finished = func() {
 		for i := range r.res.Groups { // this client cannot see the end of a connection that it has left
-			if g := &r.res.Groups[i]; g.Vanished > 0 {
-				g.Reaped += g.Vanished - min(left, g.Vanished)
+			g := &r.res.Groups[i]
+			had := min(left, g.Vanished)
+			g.Reaped += g.Vanished - had
+			if length-length/3 > r.opt.timeout+result.MostLate(r.opt.timeout) {
+				g.Kept += had
 			}
 		}
 	}

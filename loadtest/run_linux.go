@@ -99,12 +99,12 @@ func (r *run) prepare() error {
 	}
 	if o.launch {
 		if r.servers, err = processes.StartServers(r.ctx, r.launchConfig(servers)); err != nil {
-			return err
+			return cannotError{err}
 		}
 		o.targets = r.servers.Targets
 	}
 	if r.clients, err = processes.StartClients(clients, isApart); err != nil {
-		return err
+		return cannotError{err}
 	}
 	if err := r.awaitBegin(); err != nil {
 		return err
@@ -211,7 +211,7 @@ func (r *run) stop() {
 	if r.clients != nil {
 		r.clients.Kill()
 	}
-	r.servers.Stop(exitTimeout)
+	_, _ = r.servers.Stop(exitTimeout)
 }
 
 // finish ends the processes and writes the report.
@@ -226,7 +226,11 @@ func (r *run) finish() error {
 	if err != nil {
 		r.res.Faults = append(r.res.Faults, err.Error())
 	}
-	r.noteServerOutput(r.servers.Stop(exitTimeout))
+	said, err := r.servers.Stop(exitTimeout)
+	if err != nil && len(r.res.Errors) == 0 { // otherwise it has ended before
+		r.res.Errors = append(r.res.Errors, err.Error())
+	}
+	r.noteServerOutput(said)
 	r.res.Groups, r.res.Failures, r.res.OwnDelay = last.Groups, last.Failures, last.OwnDelay
 	for i := range r.res.Groups {
 		r.res.Groups[i].Hostile = r.res.Groups[i].Name == attackers

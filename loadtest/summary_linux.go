@@ -111,14 +111,14 @@ func (o *options) report(cmd *cobra.Command, res *result.Result) error {
 	if o.out == toStdout || o.html == toStdout {
 		summary = cmd.ErrOrStderr()
 	}
-	summarize(summary, res)
-	var errs []error
+	var errs []error // the files first: who reads the summary may have gone
 	if o.out != "" {
 		errs = append(errs, writeFile(o.out, stdout, res.Write))
 	}
 	if o.html != "" {
 		errs = append(errs, writeFile(o.html, stdout, func(w io.Writer) error { return page.Write(w, res) }))
 	}
+	summarize(summary, res)
 	switch {
 	case res.Interrupted:
 		errs = append(errs, errInterrupted)

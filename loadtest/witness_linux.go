@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -77,7 +76,7 @@ func checkWitness(c *witness.Config, pid int, out string) error {
 	p.require(c.Every >= 10*time.Millisecond && c.Every <= time.Minute, "--every is %v: set 10ms to 1m", c.Every)
 	p.require(c.For == 0 || c.For >= c.Every, "--for is %v: set at least --every, or 0", c.For)
 	p.require(c.Timeout >= 0, "--timeout is %v: set a positive duration, or 0", c.Timeout)
-	if out != "" && out != "-" {
+	if out != "" && out != toStdout {
 		p.add(checkWritable(out))
 	}
 	if err := errors.Join(p...); err != nil {
@@ -90,8 +89,11 @@ func checkWitness(c *witness.Config, pid int, out string) error {
 	if err == nil && len(ports) == 0 {
 		err = fmt.Errorf("process %d listens on no TCP port", pid)
 	}
+	if err != nil {
+		return usageError{err}
+	}
 	c.Ports = append(c.Ports, ports...)
-	return err
+	return nil
 }
 
 func newPath() *cobra.Command {
@@ -148,7 +150,7 @@ func checkPath(c *path.Config, out string) error {
 	p.require(c.Parallel >= 1 && c.Parallel <= 100, "--parallel is %d: set 1 to 100", c.Parallel)
 	p.require(c.Precision >= 10*time.Millisecond, "--precision is %v: set at least 10ms", c.Precision)
 	p.require(c.Patience >= 100*time.Millisecond && c.Patience <= time.Hour, "--patience is %v: set 100ms to 1h", c.Patience)
-	if out != "" && out != "-" {
+	if out != "" && out != toStdout {
 		p.add(checkWritable(out))
 	}
 	if err := errors.Join(p...); err != nil {
@@ -161,21 +163,17 @@ func checkPath(c *path.Config, out string) error {
 // goes to stderr.
 func writeReport(cmd *cobra.Command, out string, report interface{ Write(io.Writer) }) error {
 	text := cmd.OutOrStdout()
-	if out == "-" {
+	if out == toStdout {
 		text = cmd.ErrOrStderr()
 	}
+	var err error
+	if out != "" { // the file first: who reads the text may have gone
+		err = writeFile(out, cmd.OutOrStdout(), func(w io.Writer) error {
+			to := json.NewEncoder(w)
+			to.SetIndent("", "  ")
+			return to.Encode(report)
+		})
+	}
 	report.Write(text)
-	if out == "" {
-		return nil
-	}
-	b, err := json.MarshalIndent(report, "", "  ")
-	if err != nil {
-		return err
-	}
-	b = append(b, '\n')
-	if out == "-" {
-		_, err = cmd.OutOrStdout().Write(b)
-		return err
-	}
-	return os.WriteFile(out, b, 0o644)
+	return err
 }

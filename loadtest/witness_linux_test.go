@@ -46,7 +46,7 @@ func TestWitnessOfNothing(t *testing.T) {
 	var out, errs syncbuf.Buffer
 	require.Equal(t, exitCannot, execute(t.Context(), strings.Fields("witness --port 1"), &out, &errs))
 	require.Contains(t, errs.String(), "no socket listens there")
-	require.Equal(t, exitFailed, execute(t.Context(), strings.Fields(fmt.Sprintf("witness --pid %d", 1<<30)), &out, &errs))
+	require.Equal(t, exitUsage, execute(t.Context(), strings.Fields(fmt.Sprintf("witness --pid %d", 1<<30)), &out, &errs))
 	require.Contains(t, errs.String(), "no such file or directory")
 }
 

@@ -260,7 +260,7 @@ func (l *Loop) finish() {
 		if c.state == open {
 			switch {
 			case g.isDead(c):
-				if g.Timeout > 0 && now >= c.lastSend+int64(g.Timeout) {
+				if g.Timeout > 0 && now >= c.lastSend+int64(g.Timeout+result.MostLate(g.Timeout)) {
 					g.counts.Kept++
 				}
 			default:

@@ -145,10 +145,11 @@ func (s *Servers) Died() error {
 }
 
 // Stop sends SIGTERM to the servers and returns the output since they began to listen. Servers
-// still running after the given time are killed.
-func (s *Servers) Stop(within time.Duration) (said []string) {
+// still running after the given time are killed. The error tells of those, and of servers that
+// ended with an exit status.
+func (s *Servers) Stop(within time.Duration) (said []string, err error) {
 	if s == nil {
-		return nil
+		return nil, nil
 	}
 	for _, p := range s.all {
 		_ = p.cmd.Process.Signal(syscall.SIGCONT) // a stopped process does not handle SIGTERM
@@ -160,15 +161,19 @@ func (s *Servers) Stop(within time.Duration) (said []string) {
 		}
 	})
 	defer kill.Stop()
-	for _, p := range s.all {
+	for i, p := range s.all {
 		<-p.exited
 		p.exited <- nil
+		state := p.cmd.ProcessState
+		if status, ok := state.Sys().(syscall.WaitStatus); ok && (state.ExitCode() > 0 || status.Signal() == syscall.SIGKILL) {
+			err = errors.Join(err, fmt.Errorf("server %d of %d was stopped and ended with %v: %s", i+1, len(s.all), state, p.errs))
+		}
 		said = append(said, p.output...)
 	}
 	if s.dir != "" {
 		_ = os.RemoveAll(s.dir)
 	}
-	return said
+	return said, err
 }
 
 // A tail keeps the last tailSize bytes written to it. Safe for concurrent use.

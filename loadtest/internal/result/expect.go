@@ -223,6 +223,9 @@ func (r *Result) latency(phase string, q float64) (worst reading) {
 // ownDelay returns the highest quantile of the own delay, in one phase or in the worst one. It is 0
 // if nothing was due.
 func (r *Result) ownDelay(phase string, q float64) reading {
+	if phase != "" && !slices.Contains(r.phaseNames(), phase) {
+		return reading{}
+	}
 	worst := exact(0)
 	for name, h := range r.OwnDelay {
 		if h.Count() > 0 && (phase == "" || phase == name) {

@@ -41,6 +41,9 @@ const (
 	leastChurn = 0.9
 )
 
+// MostLate returns how late a dead connection may be closed by default.
+func MostLate(timeout time.Duration) time.Duration { return max(timeout/10, leastLateness) }
+
 // findings are the causes of each outcome.
 type findings struct {
 	facts       []string // faults of the target that no delay of this program explains
@@ -212,13 +215,19 @@ func (f *findings) delays(r *Result) {
 		if own <= bound {
 			continue
 		}
-		f.delayed(r, fmt.Sprintf("loadtest itself, not the target, was late by up to %v in phase %s, more than a tenth of the %s", own, phase, name))
+		f.delayed(r, phase, fmt.Sprintf("loadtest itself, not the target, was late by up to %v in phase %s, more than a tenth of the %s", own, phase, name))
 	}
 }
 
-// delayed adds a delay of this program. It does not decide if the user has an expectation about it.
-func (f *findings) delayed(r *Result, text string) {
-	if r.expectsAny("own-delay") {
+// delayed adds a delay of this program in a phase. It does not decide if the user has an
+// expectation about it.
+func (f *findings) delayed(r *Result, phase, text string) {
+	isAbout := func(e Expectation) bool {
+		of, found := strings.CutPrefix(e.Name, "own-delay.")
+		_, isWorst := quantileNames[of]
+		return found && (isWorst || strings.HasPrefix(of, phase+"."))
+	}
+	if slices.ContainsFunc(r.Expectations, isAbout) {
 		f.remarks = append(f.remarks, text)
 	} else {
 		f.late = append(f.late, text)
@@ -231,14 +240,14 @@ func (f *findings) shares(r *Result) {
 	for _, phase := range r.phaseNames() {
 		told, own := r.latency(phase, 0.99), r.OwnDelay[phase].Quantile(0.99)
 		if phase != "open" && told.measured && own > max(time.Duration(told.got)/2, leastShare) {
-			f.delayed(r, fmt.Sprintf("latency.%s.p99 is %v, and loadtest itself was late by %v at the p99", phase, time.Duration(told.got), own))
+			f.delayed(r, phase, fmt.Sprintf("latency.%s.p99 is %v, and loadtest itself was late by %v at the p99", phase, time.Duration(told.got), own))
 		}
 	}
 }
 
 // lateness judges how late dead connections were closed.
 func (f *findings) lateness(r *Result) {
-	bound := max(r.Setup.Timeout/10, leastLateness)
+	bound := MostLate(r.Setup.Timeout)
 	if p99 := r.Total().Lateness.Quantile(0.99); p99 > bound && r.Setup.Timeout > 0 && !r.expectsAny("lateness.") {
 		f.explainable = append(f.explainable, fmt.Sprintf("lateness: p99 of %v, more than %v", p99, bound))
 	}

@@ -128,6 +128,8 @@ func TestVerdict(t *testing.T) {
 		{"late by little of a short timeout", changes{late(90 * time.Millisecond), func(r *Result) { r.Setup.Timeout = 100 * time.Millisecond }}, Passed, ""},
 		{"late by more than a tenth of the patience", changes{late(3 * time.Second), func(r *Result) { r.Setup.Timeout = 0 }}, NotValid, "of the patience"},
 		{"late, expected", changes{late(1100 * time.Millisecond), expecting("own-delay.max<=2s")}, Passed, "late by up to 1.1"},
+		{"late in a phase of which nothing is expected", changes{late(1100 * time.Millisecond), expecting("own-delay.hold.max<=2s")}, NotValid, "late by up to 1.1"},
+		{"late, expected of a phase that was not", changes{expecting("own-delay.durnig.max<=2s")}, Failed, "own-delay.durnig.max<=2s, got not measured"},
 		{"expectation", changes{expecting("lateness.p99<55ms")}, Failed, "expected lateness.p99<55ms, got 6"},
 		{"expectation that holds", changes{expecting("lateness.p99<65ms")}, Passed, ""},
 		{"expectation that the own delay explains", changes{late(40 * time.Millisecond), expecting("lateness.p99<55ms")}, NotValid, "the delay of loadtest itself decides"},

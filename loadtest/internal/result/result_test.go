@@ -131,6 +131,16 @@ func TestMerge(t *testing.T) {
 	require.Equal(t, 30, sum.Setup.Groups[0].Connections)
 	_, err = Merge(nil)
 	require.Error(t, err)
+
+	other = later(1)
+	other.Machines = []Machine{{}, {}}
+	_, err = Merge([]*Result{sample(), other})
+	require.ErrorContains(t, err, "a merged result")
+	other.Machines = nil
+	other.Expectations = []Expectation{{Name: "kept", Want: "==0"}}
+	sum, err = Merge([]*Result{sample(), other})
+	require.NoError(t, err)
+	require.Contains(t, sum.Notes, "the expectations of 1 results are not judged here: pass --expect")
 }
 
 func TestReadRefusesInvalidResult(t *testing.T) {

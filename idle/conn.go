@@ -109,8 +109,8 @@ func (c Conn) Alive() {
 }
 
 // Touch restarts the idle timeouts, as if bytes had passed in both directions, and the time to the
-// next ping, unless Heartbeat.IsPong is set. It is for activity that the Reaper cannot see, see "What counts as a write" in the
-// package comment.
+// next ping, unless Heartbeat.IsPong is set. It is for activity that the Reaper cannot see, see
+// "What counts as a write" in the package comment.
 func (c Conn) Touch() { c.change((*loop).Touch) }
 
 // Hold says that the server works on a request: the connection is not idle, however silent it is,

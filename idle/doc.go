@@ -129,7 +129,8 @@
 // at a connection costs 0.1 µs, or 1 µs if the kernel has to be asked. A connection adds 141 bytes
 // of heap, and a message allocates nothing. docs/results.md has the measurements, and the costs of
 // limits of output. The memory is used again and not given back: it stays at its peak for the life
-// of a Reaper, also if its engine ends. While there are connections the process wakes up once per tick.
+// of a Reaper, also if its engine ends. While there are connections the process wakes up once per
+// tick.
 //
 // # Limits
 //

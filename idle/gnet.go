@@ -101,7 +101,7 @@ func setTCPKeepAlive(c gnet.Conn, d time.Duration) error {
 	if _, ok := c.LocalAddr().(*net.TCPAddr); !ok {
 		return nil
 	}
-	silence, interval, probes := kernel.KeepAlive(max(d, minKeepAlive)) // ignored if the probes are off
+	silence, interval, probes := kernel.KeepAlive(max(d, minKeepAlive)) // ignored if d is 0
 	if err := c.SetKeepAlive(d > 0, silence, interval, probes); err != nil {
 		return err
 	}

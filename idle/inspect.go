@@ -10,7 +10,6 @@ import (
 	"github.com/panjf2000/gnet/v2"
 
 	"github.com/idlewheel/idlewheel/internal/watch"
-	"github.com/idlewheel/idlewheel/wheel"
 )
 
 // ErrOnLoop is returned by Inspect and Kick if they must wait for event loops and are called on the
@@ -69,7 +68,7 @@ func (r *Reaper) inspect(ctx context.Context, l *loop, i *watch.Inspector) error
 // [ErrBadConnID] if id is not written like one, or that of ctx if ctx ends first. Safe for
 // concurrent use.
 func (r *Reaper) Kick(ctx context.Context, id ConnID) error {
-	return r.watch.Kick(ctx, id, func(shard, number uint32, timer wheel.Handle) (found bool, err error) {
+	return r.watch.Kick(ctx, id, func(shard, number uint32, timer watch.Timer) (found bool, err error) {
 		loops := r.registry.Load().loops
 		if n := slices.IndexFunc(loops, func(l *loop) bool { return l.Number == shard }); n >= 0 {
 			_, err = r.runOn(ctx, loops[n], func() { found = loops[n].Kick(number, timer) })

@@ -14,8 +14,8 @@ import (
 	"github.com/idlewheel/idlewheel/internal/conntable"
 	"github.com/idlewheel/idlewheel/internal/testing/syncbuf"
 	"github.com/idlewheel/idlewheel/internal/verdict"
+	"github.com/idlewheel/idlewheel/internal/watch"
 	"github.com/idlewheel/idlewheel/reap"
-	"github.com/idlewheel/idlewheel/wheel"
 )
 
 // TestBytesWithoutADateAreWarnedOf has a kernel that dates bytes, and one that does not.
@@ -114,7 +114,7 @@ func (s *handSite) watched(c gnet.Conn) (l *loop, r *conntable.Record, id uint32
 
 // kick does on the loop what Reaper.Kick does.
 func kick(l *loop, id uint32, s *conn) (found bool) {
-	_ = l.Watcher.Kick(context.Background(), l.ID(id, s), func(_, number uint32, timer wheel.Handle) (bool, error) {
+	_ = l.Watcher.Kick(context.Background(), l.ID(id, s), func(_, number uint32, timer watch.Timer) (bool, error) {
 		found = l.Kick(number, timer)
 		return found, nil
 	})

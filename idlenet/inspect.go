@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"github.com/idlewheel/idlewheel/internal/watch"
-	"github.com/idlewheel/idlewheel/wheel"
 )
 
 // Inspect looks at the connections, and changes nothing. There is a ring for each part of the
@@ -30,7 +29,7 @@ func (r *Reaper) Inspect(ctx context.Context, q Query) (Inspection, error) {
 // [ErrNotWatched] if there is no such connection any more, or [ErrBadConnID] if id is not written
 // like one, or that of ctx if ctx has ended.
 func (r *Reaper) Kick(ctx context.Context, id ConnID) error {
-	return r.watch.Kick(ctx, id, func(shard, number uint32, timer wheel.Handle) (found bool, _ error) {
+	return r.watch.Kick(ctx, id, func(shard, number uint32, timer watch.Timer) (found bool, _ error) {
 		if shard > 0 && int(shard) <= len(r.shards) {
 			s := r.shards[shard-1]
 			s.locked(func() { found = s.Kick(number, timer) })

@@ -111,7 +111,7 @@ func (o *options) report(cmd *cobra.Command, res *result.Result) error {
 	if o.out == toStdout || o.html == toStdout {
 		summary = cmd.ErrOrStderr()
 	}
-	var errs []error // the files first: who reads the summary may have gone
+	var errs []error // the files first: a closed pipe ends the process
 	if o.out != "" {
 		errs = append(errs, writeFile(o.out, stdout, res.Write))
 	}

@@ -167,7 +167,7 @@ func writeReport(cmd *cobra.Command, out string, report interface{ Write(io.Writ
 		text = cmd.ErrOrStderr()
 	}
 	var err error
-	if out != "" { // the file first: who reads the text may have gone
+	if out != "" { // the file first: a closed pipe ends the process
 		err = writeFile(out, cmd.OutOrStdout(), func(w io.Writer) error {
 			to := json.NewEncoder(w)
 			to.SetIndent("", "  ")

@@ -146,7 +146,8 @@ func TestARoomIsNeverOverfull(t *testing.T) {
 func TestAnUpdateMakesRoom(t *testing.T) {
 	r := newTestRoom(t, 2, 2)
 	enter := func() bool { return r.places.TryAcquire(1) }
-	require.True(t, enter() && enter())
+	require.True(t, enter())
+	require.True(t, enter())
 	waits := make(chan error)
 	go func() { waits <- r.places.Acquire(t.Context(), 1) }()
 	setMaxConnections(r.reaper, 4)

@@ -67,7 +67,8 @@ func getsockopt(fd, level, option int, value unsafe.Pointer, size uintptr) (fill
 	return uintptr(length), errno == 0
 }
 
-// isBroken reports whether a connection was reset or timed out, and the server has not met that yet.
+// isBroken reports whether a connection was reset or timed out, and the server has not met that
+// yet.
 func isBroken(fd int) bool {
 	events := []unix.PollFd{{Fd: int32(fd)}}
 	n, err := unix.Poll(events, 0)

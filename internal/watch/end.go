@@ -12,7 +12,6 @@ import (
 	"github.com/idlewheel/idlewheel/internal/mono"
 	"github.com/idlewheel/idlewheel/internal/verdict"
 	"github.com/idlewheel/idlewheel/reap"
-	"github.com/idlewheel/idlewheel/wheel"
 )
 
 // An End is what is known of a connection that was ended and is not closed yet.
@@ -83,7 +82,7 @@ func (s *Shard[C]) Observe(c *Conn[C], reason *reap.Error) {
 
 // Kick closes the connection with a number and a timer, with ObserveOnly too. It reports false if
 // there is none.
-func (s *Shard[C]) Kick(id uint32, timer wheel.Handle) (found bool) {
+func (s *Shard[C]) Kick(id uint32, timer Timer) (found bool) {
 	if id >= s.Len() {
 		return false
 	}

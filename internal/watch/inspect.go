@@ -14,7 +14,6 @@ import (
 	"github.com/idlewheel/idlewheel/internal/silence"
 	"github.com/idlewheel/idlewheel/internal/verdict"
 	"github.com/idlewheel/idlewheel/reap"
-	"github.com/idlewheel/idlewheel/wheel"
 )
 
 const byOutput = "output"
@@ -198,20 +197,20 @@ func (s *Shard[C]) ID(id uint32, c *Conn[C]) reap.ConnID {
 	return connID(s.Number, id, c.timer)
 }
 
-func connID(shard, number uint32, timer wheel.Handle) reap.ConnID {
+func connID(shard, number uint32, timer Timer) reap.ConnID {
 	return reap.ConnID(fmt.Sprintf("%d-%d-%d", shard, number, timer))
 }
 
 // Kick closes the connection with an ID, unless ctx has ended. The front end finds it by the number
 // of its Shard, its own number, and its timer.
 func (w *Watcher) Kick(
-	ctx context.Context, id reap.ConnID, kick func(shard, number uint32, timer wheel.Handle) (found bool, err error),
+	ctx context.Context, id reap.ConnID, kick func(shard, number uint32, timer Timer) (found bool, err error),
 ) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	var shard, number uint32
-	var timer wheel.Handle
+	var timer Timer
 	_, err := fmt.Sscanf(string(id), "%d-%d-%d", &shard, &number, &timer)
 	if err != nil || connID(shard, number, timer) != id {
 		return fmt.Errorf("%s: %w: %.60q", w.form.Package, reap.ErrBadConnID, string(id))

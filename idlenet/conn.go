@@ -121,7 +121,7 @@ func (c Conn) BeginMessage() { c.with((*shard).BeginMessage) }
 func (c Conn) EndMessage() { c.with((*shard).EndMessage) }
 
 // Reason returns why a connection has ended, or nil if it has not. It is known until a minute after
-// the connection was closed, or until 8,192 more have ended and are closed.
+// the connection was closed, or until about 32,768 more have ended and are closed.
 func (r *Reaper) Reason(c net.Conn) *ReapError {
 	own, ok := r.root(c)
 	if !ok {

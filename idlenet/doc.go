@@ -53,8 +53,8 @@
 // closed connections as open ones are kept at most. [Reaper.AttachHTTP] and [Reaper.Forget] tell at
 // once. A connection that its server drops without a Close stays open until a limit ends it: the
 // Reaper keeps it from the garbage collector, with ObserveOnly too. If the Reaper has ended a
-// connection, the connection and its reason are kept for a minute longer, and at most 8,192 for
-// each processor. The goroutine that looks ends when no connection is open and no reason is kept.
+// connection, the connection and its reason are kept for a minute longer, and at most 32,768 of
+// them. The goroutine that looks ends when no connection is open and no reason is kept.
 // If the Listener of [Listen] is closed, it ends when no connection is open.
 //
 // # Precision

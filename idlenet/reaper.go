@@ -87,8 +87,9 @@ func newReaper(cfg watch.Config, elapsed func() mono.Time, ask ask) *Reaper {
 	r.spawn = func(call func()) { go call() }
 	r.watch.Init(&form, cfg, elapsed)
 	r.driver.reaper = r
-	for n := range min(runtime.GOMAXPROCS(0), maxShards) {
-		r.shards = append(r.shards, newShard(r, uint32(n+1)))
+	shards := min(runtime.GOMAXPROCS(0), maxShards)
+	for n := range shards {
+		r.shards = append(r.shards, newShard(r, uint32(n+1), shards))
 	}
 	return r
 }

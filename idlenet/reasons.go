@@ -10,13 +10,14 @@ import (
 const (
 	// reasonKept is how long the reason of a closed connection is kept.
 	reasonKept = time.Minute
-	// reasonsAtMost is the number of reasons that a shard keeps, about 4 MB with their connections.
-	reasonsAtMost = 1 << 13
+	// reasonsAtMost is the number of reasons that a Reaper keeps: 18 MB with their connections.
+	reasonsAtMost = 1 << 15
 )
 
 // Reasons are why closed connections of a shard have ended. Their connections are kept as well, so
 // that no other one gets the address of one. Not safe for concurrent use.
 type reasons struct {
+	most  int                     // of them
 	all   map[uintptr]*keptReason // by the address of the socket
 	order []*keptReason           // the oldest first
 }
@@ -29,12 +30,9 @@ type keptReason struct {
 }
 
 func (r *reasons) add(n *conn, reason *ReapError, now mono.Time) {
-	if r.all == nil {
-		r.all = make(map[uintptr]*keptReason)
-	}
 	one := &keptReason{address(n.Front.own()), n.Front.kept, reason, now.Add(reasonKept)}
 	r.all[one.addr] = one
-	if r.order = append(r.order, one); len(r.order) > reasonsAtMost {
+	if r.order = append(r.order, one); len(r.order) > r.most {
 		r.drop()
 	}
 }

@@ -78,8 +78,10 @@ const (
 	flagBits   = iota
 )
 
-func newShard(r *Reaper, number uint32) *shard {
+// newShard returns the shard with a number, from 1, of a number of shards.
+func newShard(r *Reaper, number uint32, of int) *shard {
 	s := &shard{reaper: r, http2: make(map[uint32]*http2Conn)}
+	s.reasons = reasons{most: reasonsAtMost / of, all: make(map[uintptr]*keptReason)}
 	s.ids = conntable.NewAddressTable(func(id uint32) uintptr { return address(s.At(id).Front.own()) })
 	s.Init(&r.watch, number, s)
 	return s

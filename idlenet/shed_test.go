@@ -124,9 +124,9 @@ func TestASamplePassesFreePlaces(t *testing.T) {
 // TestReasonsAreKeptForAMinuteAndNotAboveANumber fills the reasons of a shard, and uses one of the
 // addresses again.
 func TestReasonsAreKeptForAMinuteAndNotAboveANumber(t *testing.T) {
-	var r reasons
+	r := reasons{most: 100, all: make(map[uintptr]*keptReason)}
 	var conns []*conn
-	for range reasonsAtMost + 1 {
+	for range r.most + 1 {
 		c := &conn{Front: front{kept: &net.TCPConn{}}}
 		conns = append(conns, c)
 		r.add(c, &ReapError{}, 1)

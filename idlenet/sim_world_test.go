@@ -132,7 +132,7 @@ func (w *simWorld) listen(shards int) {
 	w.Server, w.Monitor, w.Silences = w.ln, &w.ln.watch.Monitor, w.ln.watch.Silences
 	w.ln.run, w.ln.spawn, w.ln.shards = w.startJudge, w.spawn, nil
 	for n := range shards {
-		w.ln.shards = append(w.ln.shards, newShard(w.ln.Reaper, uint32(n+1)))
+		w.ln.shards = append(w.ln.shards, newShard(w.ln.Reaper, uint32(n+1), shards))
 	}
 }
 

@@ -60,8 +60,8 @@ type Config struct {
 	// counters of Linux and TCP. If MinRate.Window is zero, it is 5s.
 	MinRate MinRate
 
-	// HalfClosedTimeout is how long a connection may stay after its peer has ended its side (FIN)
-	// and the server has not. HAProxy calls it client-fin. The kernel is asked four times in that
+	// HalfClosedTimeout is how long a connection may stay after its peer has ended its side (FIN), or
+	// reset it, and the server has not closed it. HAProxy calls it client-fin. The kernel is asked four times in that
 	// time, so a connection may stay for 1.25 times as long. It needs TCP on Linux.
 	HalfClosedTimeout time.Duration
 

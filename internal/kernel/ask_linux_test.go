@@ -136,6 +136,11 @@ func TestAskFindsAReset(t *testing.T) {
 	require.NoError(t, p.far.(*net.TCPConn).SetLinger(0))
 	require.NoError(t, p.far.Close())
 	p.eventually(t, "the reset arrives after the byte", found(verdict.Ended))
+	_, err := p.near.Write([]byte("ping"))
+	require.Error(t, err)
+	ev := ask(p.fd)
+	require.Equal(t, verdict.Ended, ev.Found, "the server has met the error")
+	require.True(t, ev.HalfEnded)
 }
 
 // TestAskFindsTheEndOfOneSide ends the sides in both orders. Bytes that came before wait.
@@ -151,7 +156,18 @@ func TestAskFindsTheEndOfOneSide(t *testing.T) {
 	require.False(t, ask(p.fd).HalfEnded)
 	require.NoError(t, p.far.(*net.TCPConn).CloseWrite())
 	ev = p.eventually(t, "both have ended", func(ev verdict.Evidence) bool { return ev.HalfEnded })
-	require.Equal(t, verdict.Unread, ev.Found)
+	require.Equal(t, verdict.Ended, ev.Found, "nothing can be answered any more")
+
+	p = connect(t, "tcp")
+	require.NoError(t, p.far.(*net.TCPConn).CloseWrite())
+	p.eventually(t, "the peer has ended", func(ev verdict.Evidence) bool { return ev.HalfEnded })
+	require.NoError(t, p.near.SetWriteDeadline(time.Now().Add(time.Second)))
+	_, err := p.near.Write(make([]byte, 64<<20))
+	require.Error(t, err, "the output waits")
+	require.NoError(t, p.near.(*net.TCPConn).CloseWrite())
+	ev = ask(p.fd)
+	require.True(t, ev.HalfEnded)
+	require.Zero(t, ev.Received)
 }
 
 // TestAskForgetsTheLastAnswer reuses one Evidence, as a loop does for all its connections.

@@ -35,15 +35,15 @@ func Ask(fd int, ev *verdict.Evidence) { AskUnlessFresh(fd, 0, ev) }
 // than fresh ago. That takes half of the time.
 func AskUnlessFresh(fd int, fresh time.Duration, ev *verdict.Evidence) {
 	*ev = verdict.Evidence{Queued: -1}
-	isOver := false
-	if !askMultipath(fd, ev) {
+	isOver, isMultipath := askMultipath(fd, ev)
+	if !isMultipath {
 		isOver = askTCP(fd, ev)
 	}
-	if !ev.Dated || ev.Received == 0 || ev.Silent >= fresh {
-		ev.Found = peek(fd)
-	}
-	if isOver && ev.Found == verdict.Unread && isBroken(fd) { // the bytes came before the reset
+	switch {
+	case isOver: // also if bytes wait that came before
 		ev.Found = verdict.Ended
+	case !ev.Dated || ev.Received == 0 || ev.Silent >= fresh:
+		ev.Found = peek(fd)
 	}
 	// The last acknowledgement is no older than the last segment, in order or not.
 	if ev.Early != 0 && (ev.Found != verdict.Nothing || ev.Answered >= ev.Silent || !holdsInput(fd)) {
@@ -67,22 +67,16 @@ func getsockopt(fd, level, option int, value unsafe.Pointer, size uintptr) (fill
 	return uintptr(length), errno == 0
 }
 
-// isBroken reports whether a connection was reset or timed out, and the server has not met that
-// yet.
-func isBroken(fd int) bool {
-	events := []unix.PollFd{{Fd: int32(fd)}}
-	n, err := unix.Poll(events, 0)
-	return err == nil && n > 0 && events[0].Revents&unix.POLLERR != 0
-}
-
-// States of package tcp_states.h of Linux.
+// States of tcp_states.h of Linux in which the peer has ended its side.
 const (
-	stateClosed    = 7
+	stateClosed    = 7 // it was reset, or both sides have ended
 	stateCloseWait = 8
+	stateLastAck   = 9 // so has the server, whose output waits
+	stateClosing   = 11
 )
 
-// askTCP reports what the kernel tells of a TCP connection, and whether both sides have ended. Of
-// other sockets it reports what is queued.
+// askTCP reports what the kernel tells of a TCP connection, and whether nothing more can come or be
+// sent. Of other sockets it reports what is queued.
 func askTCP(fd int, ev *verdict.Evidence) (isOver bool) {
 	var info unix.TCPInfo
 	if !tcpInfo(fd, &info) {
@@ -99,17 +93,17 @@ func askTCP(fd int, ev *verdict.Evidence) (isOver bool) {
 	// Kernels before 4.19 do not count sent bytes. The SYN may count as one acknowledged byte.
 	ev.Counted = info.Bytes_sent > 0 || info.Bytes_acked <= 1 && info.Unacked == 0
 	ev.Moved = uint32(info.Bytes_acked + sent)
-	isOver = info.State == stateClosed
-	ev.HalfEnded = isOver || info.State == stateCloseWait
-	if info.State == stateCloseWait && ev.Received > 0 {
-		ev.Received-- // the FIN
+	switch info.State {
+	case stateClosed, stateCloseWait, stateLastAck, stateClosing:
+		ev.HalfEnded = true
+		ev.Received -= min(ev.Received, 1) // the FIN
 	}
 	ev.InFlight, ev.Resent = info.Unacked > 0, info.Retransmits > 0
 	ev.Unsent = int(info.Notsent_bytes)
 	if ev.Queued = ev.Unsent; ev.InFlight {
 		ev.Queued += max(int(int64(sent)-int64(info.Bytes_acked)), 1)
 	}
-	return isOver
+	return info.State == stateClosed
 }
 
 // HoldsOutput reports whether the kernel holds output that the peer has not acknowledged. If the

@@ -57,21 +57,21 @@ func NoteOpened(fd int) {
 	}
 }
 
-// askMultipath reports what the kernel tells of a connection of Multipath TCP. It reports false for
-// all others.
-func askMultipath(fd int, ev *verdict.Evidence) bool {
+// askMultipath reports what the kernel tells of a connection of Multipath TCP, and whether nothing
+// more can come or be sent. It reports false for all others.
+func askMultipath(fd int, ev *verdict.Evidence) (isOver, is bool) {
 	if !multipath.Load() {
-		return false
+		return false, false
 	}
 	var all multipathInfo
 	size, ok := getsockopt(fd, unix.SOL_MPTCP, optInfo, unsafe.Pointer(&all), unsafe.Sizeof(all))
 	if !ok || all.flags&fallback != 0 {
-		return false
+		return false, false
 	}
 	askPaths(fd, ev)
-	ev.HalfEnded = hasEnded(fd)
+	ev.HalfEnded, isOver = hasEnded(fd)
 	addWhole(&all, size, ev)
-	return true
+	return isOver, true
 }
 
 func askPaths(fd int, ev *verdict.Evidence) {
@@ -107,12 +107,15 @@ func addPath(p *unix.TCPInfo, size uintptr, ev *verdict.Evidence) {
 	ev.Resent = ev.Resent || p.Retransmits > 0
 }
 
-// hasEnded reports whether the peer has ended its side, and this side is open. The state of the
-// first path does not tell.
-func hasEnded(fd int) bool {
+// hasEnded reports whether the peer has ended its side, and whether both sides have ended. The state
+// of the first path does not tell.
+func hasEnded(fd int) (half, whole bool) {
 	fds := [1]unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}}
-	_, err := unix.Poll(fds[:], 0)
-	return err == nil && fds[0].Revents&(unix.POLLRDHUP|unix.POLLHUP) == unix.POLLRDHUP
+	if _, err := unix.Poll(fds[:], 0); err != nil {
+		return false, false
+	}
+	whole = fds[0].Revents&unix.POLLHUP != 0
+	return whole || fds[0].Revents&unix.POLLRDHUP != 0, whole
 }
 
 // addWhole adds the answer about the connection. It knows paths that have ended, and counts bytes

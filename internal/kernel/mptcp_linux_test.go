@@ -64,7 +64,15 @@ func TestAskMultipath(t *testing.T) {
 		AskUnlessFresh(p.fd, time.Hour, &ev)
 		require.True(t, ev.HalfEnded)
 		require.NoError(t, p.near.(*net.TCPConn).CloseWrite())
-		p.eventually(t, "both sides have ended", func(ev verdict.Evidence) bool { return !ev.HalfEnded })
+		ev = p.eventually(t, "both sides have ended", found(verdict.Ended))
+		require.True(t, ev.HalfEnded)
+
+		p = connectMultipath(t)
+		write(t, p.far, 1)
+		p.eventually(t, "a byte arrives", found(verdict.Unread))
+		require.NoError(t, p.far.(*net.TCPConn).SetLinger(0))
+		require.NoError(t, p.far.Close())
+		p.eventually(t, "the reset arrives after the byte", found(verdict.Ended))
 	})
 }
 
@@ -98,7 +106,8 @@ func TestOtherSocketsAreNotMultipath(t *testing.T) {
 		write(t, p.far, 1)
 		ev := p.eventually(t, "a byte arrives", found(verdict.Unread))
 		require.Equal(t, network == "tcp", ev.Dated)
-		require.False(t, askMultipath(p.fd, &ev))
+		_, is := askMultipath(p.fd, &ev)
+		require.False(t, is)
 	}
 }
 

@@ -26,7 +26,7 @@ type Evidence struct {
 	Unsent    int           // bytes that the kernel has not sent yet
 	Received  uint64        // bytes received
 	Acked     uint64        // bytes that the peer has acknowledged
-	HalfEnded bool          // the peer has ended its side of the connection, and this side is open
+	HalfEnded bool          // the peer has ended its side of the connection, or reset it
 	Queued    int           // bytes in the kernel that the peer has not acknowledged; -1 if unknown
 
 	// Early is the number of segments that came before an earlier one, since the connection was

@@ -96,7 +96,7 @@ type Monitor struct {
 	longer  time.Duration // the silence at which the busy connections are counted next
 	calm    mono.Longest  // recent silences that were no outages
 	ended   mono.Time     // the end of the last hold
-	inARow  int           // consecutive holds, each within Shortest of the end of the previous one
+	inARow  int           // consecutive holds, each within Usual of the end of the previous one
 
 	// Known are outages that are known otherwise. Their time is no silence. Owned by the caller of
 	// Step.
@@ -132,8 +132,13 @@ type Rule struct {
 	Memory   time.Duration // the time for which outages are remembered
 	Longest  time.Duration // the longest limit that a hold applies to
 	Shortest time.Duration // idle timeout, 0 if there is none
-	Hold     bool          // a silence of all connections may count as an outage
-	Busy     int           // see MinBusy
+	// Usual is the shortest idle timeout of connections without limits of their own. It says for how
+	// long a silence is remembered, and which outages follow each other. One client with a long
+	// timeout of its own must not make a quiet night count on the next day, nor one with a short
+	// timeout a habit be forgotten.
+	Usual time.Duration
+	Hold  bool // a silence of all connections may count as an outage
+	Busy  int  // see MinBusy
 }
 
 // LeastGap returns the delay of a coarse clock above which the server was away: two ticks, and a
@@ -145,9 +150,8 @@ func LeastGap(tick, shortest time.Duration) time.Duration {
 // IsGap reports whether the time between two moves of the clock is an outage.
 func (r *Rule) IsGap(from, to mono.Time) bool { return to.Sub(from)-r.Tick > r.Gap }
 
-// calm returns the time for which silences that were no outages are remembered. One client with a
-// long timeout must not make it long: a quiet night would take the protection from the next day.
-func (r *Rule) calm() time.Duration { return max(4*r.Shortest, time.Minute) }
+// calm returns the time for which silences that were no outages are remembered.
+func (r *Rule) calm() time.Duration { return max(4*r.Usual, time.Minute) }
 
 // A Finding is the result of one Step, for the log.
 type Finding struct {
@@ -276,7 +280,7 @@ func (m *Monitor) dropCount() {
 // learn records a held silence as normal traffic if it follows maxHolds consecutive holds: these
 // peers are regularly silent together.
 func (m *Monitor) learn(heard, now mono.Time, rule Rule) {
-	if m.ended == 0 || m.heard.Sub(m.ended) > rule.Shortest {
+	if m.ended == 0 || m.heard.Sub(m.ended) > rule.Usual {
 		m.inARow = 0
 	}
 	if m.inARow++; m.inARow > maxHolds {

@@ -24,7 +24,7 @@ const (
 
 // testRule returns the Rule of a server with a read timeout of 8 seconds.
 func testRule() Rule {
-	return Rule{Tick: tick, Gap: 2 * tick, Memory: 60 * second, Longest: 60 * second, Shortest: 8 * second, Hold: true, Busy: MinBusy}
+	return Rule{Tick: tick, Gap: 2 * tick, Memory: 60 * second, Longest: 60 * second, Shortest: 8 * second, Usual: 8 * second, Hold: true, Busy: MinBusy}
 }
 
 // A peer is a connection of a server. It sends its next byte at next.
@@ -440,7 +440,7 @@ func TestAKnownOutageIsNoUsualSilence(t *testing.T) {
 // same time. Only the first silences count as outages.
 func TestAHabitIsNoOutage(t *testing.T) {
 	s := newServer(t)
-	s.rule.Shortest, s.rule.Longest = 30*second, 200*second
+	s.rule.Shortest, s.rule.Usual, s.rule.Longest = second, 30*second, 200*second
 	s.open(1000, 0)
 	for i, p := range s.peers {
 		p.next, p.every = mono.Time(time.Duration(i)*5*second/1000), func() time.Duration { return 15 * second }
@@ -561,7 +561,7 @@ func TestSilencesOfIndependentConnections(t *testing.T) {
 	} else if needs.IsLong() {
 		hours, trials = 100, 100
 	}
-	all := Rule{Tick: second / 2, Gap: second, Memory: 600 * second, Longest: 600 * second, Shortest: timeout, Hold: true, Busy: MinBusy}
+	all := Rule{Tick: second / 2, Gap: second, Memory: 600 * second, Longest: 600 * second, Shortest: timeout, Usual: timeout, Hold: true, Busy: MinBusy}
 	group := all // as package watch has it
 	group.Tick, group.Busy = timeout/32, 24
 	for i, n := range []int{4, 15, 16, 17, 20, 30, 60, 100, 300, 24, 30, 60, 128} {

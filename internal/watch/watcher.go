@@ -1,6 +1,7 @@
 package watch
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"sync"
@@ -62,9 +63,11 @@ func (w *Watcher) put(set *Settings) {
 	w.groups.due, w.groups.chooseAt = 0, 0
 	longest := max(set.Config.Limits.Longest(), w.own.longest)
 	shortest := verdict.Shorter(set.form.Table.Shortest(set.Front).Value, w.own.shortest)
+	usual := set.Common.ShortestIdle()
+	idle := verdict.Shorter(usual, w.own.idle)
 	w.rule.Store(&outage.Rule{
 		Tick: set.Tick, Gap: outage.LeastGap(set.Tick, shortest), Hold: set.OutageGrace >= 0, Longest: longest, Busy: outage.MinBusy,
-		Memory: max(set.Horizon, longest, set.CloseGrace), Shortest: verdict.Shorter(set.Common.ShortestIdle(), w.own.idle),
+		Memory: max(set.Horizon, longest, set.CloseGrace), Shortest: idle, Usual: cmp.Or(usual, idle),
 	})
 }
 

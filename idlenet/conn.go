@@ -24,12 +24,15 @@ func (r *Reaper) Conn(c net.Conn) (found Conn, err error) {
 	if _, ok := r.root(c); !ok {
 		return Conn{}, errNoSocket(c)
 	}
-	r.with(c, func(s *shard, id uint32, n *conn) { found = Conn{s, id, n.Own >> flagBits} })
+	r.with(c, func(s *shard, id uint32, n *conn) { found = s.handle(id, n) })
 	if found == (Conn{}) {
 		return Conn{}, form.NotWatched()
 	}
 	return found, nil
 }
+
+// handle returns the handle of a connection.
+func (s *shard) handle(id uint32, n *conn) Conn { return Conn{s, id, n.Own >> flagBits} }
 
 // with calls a function with the state of the connection, unless it is closed.
 func (c Conn) with(do func(s *shard, id uint32, n *conn)) {

@@ -279,28 +279,33 @@ func TestAByteRightAfterTheLastOneCounts(t *testing.T) {
 }
 
 // TestPingsThatWaitForOutputAreNotMade has a Ping that does not return, as a Write behind one that
-// blocks.
+// blocks. Its engine uses the object again meanwhile.
 func TestPingsThatWaitForOutputAreNotMade(t *testing.T) {
 	t.Parallel()
-	waits, goesOn := make(chan net.Conn), make(chan struct{})
-	ln, dial := serveDeaf(t, Config{Heartbeat: Heartbeat{
-		Interval: short, Retry: short / 10, MaxMissed: 15, Jitter: -1, Ping: func(c net.Conn) {
-			waits <- c
+	calls, goesOn := make(chan net.Conn, 100), make(chan struct{})
+	r := newBare(t, Config{Heartbeat: Heartbeat{
+		Interval: short, Retry: short / 2, MaxMissed: 15, Jitter: -1, Ping: func(c net.Conn) {
+			calls <- c
 			<-goesOn
 		},
 	}})
-	client, _ := dial()
-	<-waits
-	eventually(t, "three more are due", func() bool { return ln.Stats().Pings >= 4 })
-	select {
-	case <-waits:
-		t.Error("a second goroutine waits")
-	default:
+	_, c := tcpPair(t)
+	for n := range 2 {
+		_, err := r.Admit(c)
+		require.NoError(t, err)
+		pings := r.Stats().Pings
+		eventually(t, "three more are due", func() bool { return r.Stats().Pings >= pings+4 })
+		require.Len(t, calls, n+1)
+		if n == 1 {
+			goesOn <- struct{}{} // of the first one
+			pings = r.Stats().Pings
+			eventually(t, "two more are due", func() bool { return r.Stats().Pings >= pings+2 })
+			require.Len(t, calls, 2, "the end of an old ping says nothing about the present one")
+			close(goesOn)
+			eventually(t, "it is pinged again", func() bool { return len(calls) > 2 })
+		}
+		require.NoError(t, r.Forget(c))
 	}
-	goesOn <- struct{}{}
-	<-waits
-	close(goesOn)
-	require.NoError(t, client.Close())
 }
 
 // TestAnAnsweredPingIsFollowedByOneAfterInterval has a Retry that is much longer than Interval.

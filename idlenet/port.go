@@ -55,7 +55,7 @@ func (s *shard) Learned(_ *conn, heard bool, ev *verdict.Evidence, now mono.Time
 }
 
 func (s *shard) Raise(id uint32, n *conn, ev Event, reason *ReapError) (end bool) {
-	handle, c, onIdle := Conn{s, id, n.Own >> flagBits}, n.Front.conn(), s.config().OnIdle
+	handle, c, onIdle := s.handle(id, n), n.Front.conn(), s.config().OnIdle
 	s.calls = append(s.calls, func() {
 		judged := false // it is watched, and has not ended
 		handle.with(func(s *shard, id uint32, n *conn) {
@@ -70,16 +70,16 @@ func (s *shard) Raise(id uint32, n *conn, ev Event, reason *ReapError) (end bool
 	return false
 }
 
-func (s *shard) Ping(n *conn) {
+func (s *shard) Ping(id uint32, n *conn) {
 	if n.Own&pinging != 0 {
 		return
 	}
 	n.Own |= pinging
-	r, ping, c := s.reaper, s.config().Heartbeat.Ping, n.Front.conn()
+	handle, ping, c := s.handle(id, n), s.config().Heartbeat.Ping, n.Front.conn()
 	s.calls = append(s.calls, func() {
-		r.spawn(func() {
+		s.reaper.spawn(func() {
 			ping(c)
-			r.with(c, func(_ *shard, _ uint32, n *conn) { n.Own &^= pinging })
+			handle.with(func(_ *shard, _ uint32, n *conn) { n.Own &^= pinging })
 		})
 	})
 }
@@ -118,8 +118,11 @@ func (s *shard) Close(id uint32, n *conn, reason *ReapError) {
 // calls on the descriptor, and some of them block: a Read after File().Fd(), a RawConn.Control.
 func (s *shard) close(id uint32, own socket, e *watch.End, reset bool) {
 	s.reaper.spawn(func() {
-		closeNow(own, reset)
-		s.told(id, own, e, true)
+		isOpen := false // otherwise its engine may have used the object again
+		if s.locked(func() { isOpen = s.Ends.Of(id) == e }); isOpen {
+			closeNow(own, reset)
+			s.told(id, own, e, true)
+		}
 	})
 }
 

@@ -141,6 +141,31 @@ func TestAnAnswerOfOnIdleIsForItsConnection(t *testing.T) {
 	require.NoError(t, r.Forget(c))
 }
 
+// TestAResetIsForItsConnection has an engine that uses the object again in OnReap.
+func TestAResetIsForItsConnection(t *testing.T) {
+	var r *Reaper
+	again := make(chan struct{}, 1)
+	r = newBare(t, Config{ReadTimeout: 200 * time.Millisecond, Reset: []Reason{reap.ReadIdle}, OnReap: func(c net.Conn, _ *ReapError) {
+		if len(again) == 0 {
+			assert.NoError(t, r.Forget(c))
+			_, err := r.Admit(c)
+			assert.NoError(t, err)
+			r.conn(c).Exempt(true)
+			again <- struct{}{}
+		}
+	}})
+	client, c := tcpPair(t)
+	_, err := r.Admit(c)
+	require.NoError(t, err)
+	eventually(t, "it is used again", func() bool { return len(again) == 1 })
+	time.Sleep(100 * time.Millisecond)
+	_, err = client.Write([]byte("x"))
+	require.NoError(t, err)
+	_, err = c.Read(make([]byte, 1))
+	require.NoError(t, err)
+	require.NoError(t, r.Forget(c))
+}
+
 // TestForget has an engine that has closed a connection, and keeps the descriptor open.
 func TestForget(t *testing.T) {
 	r := newBare(t, Config{ReadTimeout: 300 * time.Millisecond, CloseGrace: time.Hour, Sources: sourcelimit.Limits{Connections: 1}})

@@ -10,8 +10,8 @@ import (
 const (
 	// shedSample is the number of connections among which one is chosen to make room.
 	shedSample = 64
-	// passedForSample is the number of ids that are passed for it at most: 20 µs. There may be many
-	// free ones if MaxConnections was reduced.
+	// passedForSample is the number of ids that are passed for it at most, in all shards together: 12
+	// µs. There may be many free ones if MaxConnections was reduced.
 	passedForSample = 1 << 12
 )
 
@@ -88,7 +88,7 @@ func (r *Reaper) shedOne(protect time.Duration) bool {
 	first := r.turn.Add(uint64(number))
 	for n := range number {
 		s := r.shards[(first+uint64(n))%uint64(len(r.shards))]
-		if found := s.mostSilent(uint32(shedSample/number), protect); found.lasted > victim.lasted {
+		if found := s.mostSilent(uint32(shedSample/number), passedForSample/uint32(number), protect); found.lasted > victim.lasted {
 			victim = found
 		}
 	}
@@ -104,10 +104,10 @@ type silent struct {
 
 // mostSilent returns the connection of the next sample in which nothing was sent for longest, at
 // least for a time. It returns nothing if there is none.
-func (s *shard) mostSilent(sample uint32, least time.Duration) (found silent) {
+func (s *shard) mostSilent(sample, passes uint32, least time.Duration) (found silent) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for passed := uint32(0); sample > 0 && passed < min(s.Len(), passedForSample); passed++ {
+	for passed := uint32(0); sample > 0 && passed < min(s.Len(), passes); passed++ {
 		s.probed = (s.probed + 1) % s.Len()
 		if !s.At(s.probed).Used() || s.Ends.Of(s.probed) != nil {
 			continue

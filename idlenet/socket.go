@@ -97,8 +97,8 @@ var aLongTimeAgo = time.Unix(1, 0)
 // os.ErrDeadlineExceeded.
 func tell(own socket) { _ = own.SetReadDeadline(aLongTimeAgo) }
 
-// closeNow closes a connection. With reset the peer gets a RST. It does not wait for the peer,
-// whatever the server has set with SetLinger.
+// closeNow closes a connection. With reset the peer gets a RST, or a FIN first if the descriptor
+// blocks. It does not wait for the peer, whatever the server has set with SetLinger.
 func closeNow(own socket, reset bool) {
 	_ = control(own, func(fd uintptr) { kernel.Interrupt(int(fd)) })
 	if tcp, ok := own.(interface{ SetLinger(seconds int) error }); ok {

@@ -262,7 +262,7 @@ func (s looker[C]) carryOut(id uint32, c *Conn[C], v verdict.Verdict, f *verdict
 	case verdict.Ping:
 		s.Counters.Pings++
 		c.Ping(s.clock, f, now)
-		s.port.Ping(c)
+		s.port.Ping(id, c)
 	case verdict.Farewell:
 		if s.Set.ObserveOnly {
 			s.end(id, c, reason)

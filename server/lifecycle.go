@@ -99,6 +99,7 @@ func (s *Server) serve(set *setup) error {
 		return err
 	}
 	s.acceptors.Store(acceptors)
+	acceptors.room.widen(s.reaper.Config().MaxConnections) // OnBoot may have raised it
 	defer s.acceptors.Store(nil)
 	if s.cfg.OnStarted != nil {
 		s.cfg.OnStarted(s)

@@ -280,7 +280,7 @@ func TestAnUpdateRaisesMaxConnections(t *testing.T) {
 	require.Equal(t, 4, limit)
 	require.Equal(t, "as configured", why)
 	require.InDelta(t, 0.75, s.Stats().Pressure.Connections, 0.01)
-	require.NoError(t, s.Update(func(cfg *idle.Config) { cfg.MaxConnections = 3 }))
+	require.NoError(t, s.Update(func(cfg *idle.Config) { cfg.MaxConnections = 2 }))
 	require.InDelta(t, 1, s.Stats().Pressure.Connections, 0.01)
 	require.NoError(t, s.Update(func(cfg *idle.Config) { cfg.MaxConnections = 0 }))
 	limit, why = s.Limit()

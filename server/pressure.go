@@ -54,7 +54,7 @@ func (p Pressure) name() string {
 // pressure returns the pressure with a number of open connections and their limit.
 func (set *setup) pressure(connections, limit int) (p Pressure) {
 	if limit > 0 {
-		p.Connections = float64(connections) / float64(limit)
+		p.Connections = min(float64(connections)/float64(limit), 1) // the limit may have been lowered
 	}
 	if full := set.budget.full(); full > 0 {
 		p.Descriptors = 1

@@ -50,12 +50,12 @@ func (r *room) size() int {
 	return r.limit
 }
 
-// widen makes room for as many connections as the Reaper may have, if those are more than now. In a
+// widen makes room for a number of connections, 0 for any number, if those are more than now. In a
 // shortage the new places are kept back.
-func (r *room) widen() {
+func (r *room) widen(limit int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	more := cmp.Or(r.reaper.Config().MaxConnections, math.MaxInt32) - r.limit
+	more := cmp.Or(limit, math.MaxInt32) - r.limit
 	if r.limit == 0 || more <= 0 {
 		return
 	}

@@ -151,7 +151,7 @@ func TestAnUpdateMakesRoom(t *testing.T) {
 	waits := make(chan error)
 	go func() { waits <- r.places.Acquire(t.Context(), 1) }()
 	setMaxConnections(r.reaper, 4)
-	r.widen()
+	r.widen(4)
 	require.NoError(t, <-waits)
 	require.True(t, enter())
 	require.False(t, enter())
@@ -160,7 +160,8 @@ func TestAnUpdateMakesRoom(t *testing.T) {
 	r.leave()
 	r.shrink()
 	setMaxConnections(r.reaper, 8)
-	r.widen()
+	r.shrink() // between the two steps of an Update
+	r.widen(8)
 	require.False(t, enter(), "the new places are kept back")
 	require.True(t, r.grow(100))
 	require.Equal(t, 8, r.reaper.Config().MaxConnections)
@@ -169,6 +170,6 @@ func TestAnUpdateMakesRoom(t *testing.T) {
 	}
 	require.False(t, enter())
 	setMaxConnections(r.reaper, 4)
-	r.widen()
+	r.widen(4)
 	require.Equal(t, 8, r.size(), "the Reaper refuses those above its limit")
 }

@@ -72,16 +72,17 @@ func (s *Server) Reaper() *idle.Reaper { return s.reaper }
 // leaves it zero: MaxConnections, which stays within the limit of descriptors, OutputLimit.Total
 // and KeepClosed. [settings.Watcher.Run] takes it. Safe for concurrent use, not on an event loop.
 func (s *Server) Update(edit func(*idle.Config)) error {
-	most := s.setup.Load().budget.most()
+	limit, most := 0, s.setup.Load().budget.most()
 	err := s.reaper.Update(func(cfg *idle.Config) {
 		edit(cfg)
 		if most > 0 {
 			cfg.MaxConnections = min(cmp.Or(cfg.MaxConnections, most), most)
 		}
+		limit = cfg.MaxConnections
 		s.cfg.complete(cfg)
 	})
 	if a := s.acceptors.Load(); err == nil && a != nil {
-		a.room.widen()
+		a.room.widen(limit)
 	}
 	return err
 }
@@ -112,8 +113,9 @@ func (s *Server) AdminAddr() net.Addr {
 	return s.adminSite.listener.Load().Addr()
 }
 
-// Limit returns the limit of open connections, 0 if there is none, and the reason why it is not
-// higher. It is known when OnStarted is called.
+// Limit returns the number of connections that there is room for, 0 if for any number, and the
+// reason why it is not higher. It is known when OnStarted is called. An Update that lowers
+// MaxConnections leaves it as it is.
 func (s *Server) Limit() (connections int, why string) {
 	set := s.setup.Load()
 	if set.listeners == nil {

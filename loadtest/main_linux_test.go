@@ -208,6 +208,8 @@ func TestHoldWithTarget(t *testing.T) {
 		require.Equal(t, uint64(200), sum.result.Groups[0].Lateness.Count())
 		require.Equal(t, 200, sum.result.Setup.Connections)
 		require.Len(t, sum.result.Expectations, 2)
+		sum = command(t, t.Context(), "merge "+f.resultFile+" "+other)
+		require.Contains(t, sum.out, "are not judged here")
 		twice := command(t, t.Context(), "merge "+other+" "+other)
 		require.Equal(t, exitUsage, twice.code)
 		require.NotContains(t, twice.out, "passed")

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -40,6 +41,9 @@ A file may also be the log of a run with --out /dev/stdout.`,
 			sum, err := result.Merge(all)
 			if err != nil {
 				return usageError{err}
+			}
+			if len(o.expected) == 0 && slices.ContainsFunc(all, func(r *result.Result) bool { return len(r.Expectations) > 0 }) {
+				sum.Notes = append(sum.Notes, "the expectations of the results are not judged here: --expect sets new ones")
 			}
 			return o.report(cmd, sum)
 		},

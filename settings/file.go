@@ -110,10 +110,14 @@ func unknown(name string, names []string) error {
 	if slices.Contains(slices.Concat(configtable.Idle, configtable.Net, configtable.Server).Names(), name) {
 		return fmt.Errorf("%s cannot be set in this file: take it out", name)
 	}
+	best, least := "", 0.75
 	for _, known := range names {
-		if isLike(letters(name), letters(known)) {
-			return fmt.Errorf("the file has no setting %q: did you mean %s?", name, known)
+		if like := likeness(letters(name), letters(known)); like >= least {
+			best, least = known, like
 		}
+	}
+	if best != "" {
+		return fmt.Errorf("the file has no setting %q: did you mean %s?", name, best)
 	}
 	return fmt.Errorf(`the file has no setting %.80q: write a setting and its value, such as "read-timeout 30s"`, name)
 }
@@ -124,9 +128,8 @@ func letters(name string) string {
 	return strings.NewReplacer("-", "", "_", "").Replace(strings.ToLower(name))
 }
 
-// isLike reports whether two names begin and end with the same bytes, three quarters of the longer
-// one together.
-func isLike(a, b string) bool {
+// likeness returns the part of the longer name that both names begin and end with.
+func likeness(a, b string) float64 {
 	shorter, longer := min(len(a), len(b)), max(len(a), len(b))
 	first, last := 0, 0
 	for first < shorter && a[first] == b[first] {
@@ -135,7 +138,7 @@ func isLike(a, b string) bool {
 	for last < shorter-first && a[len(a)-1-last] == b[len(b)-1-last] {
 		last++
 	}
-	return 4*(first+last) >= 3*longer
+	return float64(first+last) / float64(longer)
 }
 
 // readAtMost returns what is to be read, and an error if there is more than a number of bytes.

@@ -125,12 +125,10 @@ func Merge(all []*Result) (*Result, error) {
 	}
 	sum.Setup.Connections, sum.Setup.Clients, sum.Setup.Servers, sum.Setup.Targets = 0, 0, 0, nil
 	sum.Setup.Rate, sum.Setup.Sources, sum.Setup.Groups = 0, 0, nil
-	judged := 0
 	for i, r := range all {
 		if len(r.Machines) > 1 {
 			return nil, errors.New("one of them is a merged result: name those that it was made of")
 		}
-		judged += min(len(r.Expectations), 1)
 		if err := first.alike(r); err != nil {
 			return nil, err
 		}
@@ -143,9 +141,6 @@ func Merge(all []*Result) (*Result, error) {
 	}
 	slices.Sort(sum.Setup.Targets)
 	sum.Setup.Targets = slices.Compact(sum.Setup.Targets)
-	if judged > 0 {
-		sum.Notes = append(sum.Notes, fmt.Sprintf("the expectations of %d results are not judged here: pass --expect", judged))
-	}
 	if len(all) > 1 {
 		sum.Notes = append(sum.Notes, fmt.Sprintf("merged from %d results; charts over time and costs are those of the first", len(all)))
 	}

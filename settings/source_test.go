@@ -127,7 +127,7 @@ func TestAFileWithAMistakeChangesNothing(t *testing.T) {
 		"read-timeout 1s\nread-timout 1s\n": `limits, line 2: the file has no setting "read-timout": did you mean read-timeout?`,
 		"\n--read-timeout 1s\n":             `limits, line 2: the file has no setting "--read-timeout": did you mean read-timeout?`,
 		"ReadTimeout 1s\n":                  `the file has no setting "ReadTimeout": did you mean read-timeout?`,
-		"write-stal-timeout 1s\n":            `the file has no setting "write-stal-timeout": did you mean write-stall-timeout?`,
+		"write-stal-timeout 1s\n":           `the file has no setting "write-stal-timeout": did you mean write-stall-timeout?`,
 		"wirte_timeout 1s\n":                `the file has no setting "wirte_timeout": did you mean write-timeout?`,
 		"idle-timeout 1s\n":                 `the file has no setting "idle-timeout": write a setting and its value, such as "read-timeout 30s"`,
 		"tick 1s\nread-timeout 1s\ntick 2s": "limits, line 3: tick is set twice, first in line 1",

@@ -138,6 +138,9 @@ type Away struct {
 	// HeldSince is the beginning of a silence of all connections that lasts, 0 if there is none.
 	// Verdicts about peers are held meanwhile.
 	HeldSince mono.Time
+	// Holds are the beginnings of several such silences in ascending order, of which HeldSince is the
+	// first: of all connections, and of groups. Empty if there is one at most.
+	Holds []mono.Time
 	// Loop are the outages of Server and the times in which the event loop of the connection was
 	// blocked. They count for limits that need the loop. Idle timeouts do not: the kernel receives
 	// while a loop is blocked, and its answer suffices.

@@ -131,6 +131,12 @@ func (lim *Limits) fair(r Reason, d deadline, f *Facts, away *Away, now mono.Tim
 	due, held := lim.putOff(d, heard, away)
 	if held {
 		due = max(due, min(lim.holdEnd(d, lim.whole(r, d), heard, away), due.Add(lim.Hold)))
+		for _, since := range away.Holds {
+			if one := *away; since <= due { // it has begun before the one before it ends
+				one.HeldSince = since
+				due = max(due, min(lim.holdEnd(d, lim.whole(r, d), heard, &one), due.Add(lim.Hold)))
+			}
+		}
 	}
 	if rule.loop {
 		due = max(due, lim.putOffLoop(d, heard, away))

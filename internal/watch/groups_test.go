@@ -535,3 +535,42 @@ func TestALoopThatIsLateAtTheEndOfAHold(t *testing.T) {
 	w.live(time.Second, false, true)
 	require.Len(t, w.closed, 48)
 }
+
+// TestASilenceOfAGroupDoesNotShortenOneOfAll has a group that is silent first, and then all.
+func TestASilenceOfAGroupDoesNotShortenOneOfAll(t *testing.T) {
+	w := newTown(t, 48, 48)
+	w.live(time.Minute, true, true)
+	w.live(20*time.Second, false, true)
+	w.last = w.now
+	for range 480 {
+		w.live(w.Clock.Tick(), false, false)
+		if count := w.Monitor.State().Count; count != nil {
+			count.Add(count.Enough())
+		}
+	}
+	require.Empty(t, w.closed, "verdicts are held for two limits after the last byte of all")
+}
+
+// TestConnectionsWithoutATimeoutTakeNoPlaceInASample has many subscribers in the network of a few
+// clients, and one client that has asked for a timeout of a day.
+func TestConnectionsWithoutATimeoutTakeNoPlaceInASample(t *testing.T) {
+	w := newTown(t, 100, 4000)
+	for id := range w.group {
+		w.group[id] = 0
+		if id >= 100 {
+			require.NoError(t, w.SetLimits(uint32(id), w.conns[id], reap.ConnLimits{ReadTimeout: -1}))
+		}
+	}
+	long, c := w.open()
+	require.NoError(t, w.SetLimits(long, c, reap.ConnLimits{ReadTimeout: 24 * time.Hour}))
+	w.ids[c] = len(w.conns)
+	w.conns, w.group = append(w.conns, c), append(w.group, 1)
+	all := w.conns
+	speak := func(d time.Duration, n int) {
+		w.conns = all[:n]
+		w.live(d, true, true)
+	}
+	speak(100*time.Second, 100)
+	speak(37*time.Second, 0)
+	require.Empty(t, w.closed)
+}

@@ -70,6 +70,7 @@ func (t *limitsTable) put(i uint16) {
 	}
 	if t.uses[i]--; t.uses[i] == 0 {
 		delete(t.index, t.all[i].Own)
+		t.all[i] = nil
 		t.unused = append(t.unused, i)
 	}
 }

@@ -177,7 +177,7 @@ func (all *samples[C]) endPass(now mono.Time, rule *outage.Rule) {
 func (all *samples[C]) sort(id uint32, c *Conn[C], watched map[reap.Group]*group, now mono.Time) {
 	s := all.shard
 	counts := all.counts
-	joins := s.asks || s.port.Heard(c, now) >= now.Add(-s.Watcher.Rule().Longest)
+	joins := s.asks || all.speaks(c, s.port.Heard(c, now), now)
 	for _, name := range all.groupsOf(id, c) {
 		if name == (reap.Group{}) {
 			continue
@@ -193,6 +193,13 @@ func (all *samples[C]) sort(id uint32, c *Conn[C], watched map[reap.Group]*group
 			all.join(g, member{id, c.Opened(), s.Random(id, c), now})
 		}
 	}
+}
+
+// speaks reports whether a connection was heard in its idle timeout, or a little before. One that
+// was not, or has no such timeout, says nothing about its group.
+func (all *samples[C]) speaks(c *Conn[C], heard, now mono.Time) bool {
+	limit := all.shard.LimitsOf(c).ShortestIdle()
+	return limit > 0 && heard >= now.Add(-limit-limit/8)
 }
 
 // join adds a connection to a sample, or puts it in the place of another one.
@@ -240,7 +247,7 @@ func (all *samples[C]) listen(one *sample, now mono.Time, rule *outage.Rule) (ne
 	case isHeard:
 	case count == nil: // a member that is silent for so long says nothing about the group
 		for i := len(one.members) - 1; i >= 0; i-- {
-			if one.members[i].heard < now.Add(-rule.Longest) {
+			if m := &one.members[i]; !all.speaks(all.shard.conns.at(m.id), m.heard, now) {
 				one.drop(i)
 			}
 		}
@@ -377,12 +384,19 @@ func (all *samples[C]) awayOf(id uint32, c *Conn[C], away *verdict.Away, now mon
 			continue
 		}
 		state := g.monitor.State()
-		if since := state.HeldSince(now); since != 0 && (near.HeldSince == 0 || since < near.HeldSince) {
-			near.HeldSince = since
+		if since := state.HeldSince(now); since != 0 {
+			near.Holds = append(near.Holds, since)
 		}
 		for _, o := range state.Silent {
 			near.All = near.All.AddApart(o)
 		}
+	}
+	if len(near.Holds) > 0 && near.HeldSince != 0 {
+		near.Holds = append(near.Holds, near.HeldSince)
+	}
+	if len(near.Holds) > 0 {
+		slices.Sort(near.Holds)
+		near.HeldSince = near.Holds[0]
 	}
 	whole.Group = &near
 	return &whole

@@ -68,10 +68,10 @@ func (r *Reaper) inspect(ctx context.Context, l *loop, i *watch.Inspector) error
 // [ErrBadConnID] if id is not written like one, or that of ctx if ctx ends first. Safe for
 // concurrent use.
 func (r *Reaper) Kick(ctx context.Context, id ConnID) error {
-	return r.watch.Kick(ctx, id, func(shard, number uint32, timer watch.Timer) (found bool, err error) {
+	return r.watch.Kick(ctx, id, func(shard, number, tag uint32) (found bool, err error) {
 		loops := r.registry.Load().loops
 		if n := slices.IndexFunc(loops, func(l *loop) bool { return l.Number == shard }); n >= 0 {
-			_, err = r.runOn(ctx, loops[n], func() { found = loops[n].Kick(number, timer) })
+			_, err = r.runOn(ctx, loops[n], func() { found = loops[n].Kick(number, tag) })
 		}
 		return found, err
 	})

@@ -14,7 +14,6 @@ import (
 	"github.com/idlewheel/idlewheel/internal/conntable"
 	"github.com/idlewheel/idlewheel/internal/testing/syncbuf"
 	"github.com/idlewheel/idlewheel/internal/verdict"
-	"github.com/idlewheel/idlewheel/internal/watch"
 	"github.com/idlewheel/idlewheel/reap"
 )
 
@@ -114,8 +113,8 @@ func (s *handSite) watched(c gnet.Conn) (l *loop, r *conntable.Record, id uint32
 
 // kick does on the loop what Reaper.Kick does.
 func kick(l *loop, id uint32, s *conn) (found bool) {
-	_ = l.Watcher.Kick(context.Background(), l.ID(id, s), func(_, number uint32, timer watch.Timer) (bool, error) {
-		found = l.Kick(number, timer)
+	_ = l.Watcher.Kick(context.Background(), l.ID(id, s), func(_, number, tag uint32) (bool, error) {
+		found = l.Kick(number, tag)
 		return found, nil
 	})
 	return found

@@ -29,10 +29,10 @@ func (r *Reaper) Inspect(ctx context.Context, q Query) (Inspection, error) {
 // [ErrNotWatched] if there is no such connection any more, or [ErrBadConnID] if id is not written
 // like one, or that of ctx if ctx has ended.
 func (r *Reaper) Kick(ctx context.Context, id ConnID) error {
-	return r.watch.Kick(ctx, id, func(shard, number uint32, timer watch.Timer) (found bool, _ error) {
+	return r.watch.Kick(ctx, id, func(shard, number, tag uint32) (found bool, _ error) {
 		if shard > 0 && int(shard) <= len(r.shards) {
 			s := r.shards[shard-1]
-			s.locked(func() { found = s.Kick(number, timer) })
+			s.locked(func() { found = s.Kick(number, tag) })
 			r.watch.Wake()
 		}
 		return found, nil

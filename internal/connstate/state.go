@@ -306,9 +306,13 @@ func (s *State) adaptPings(clock *mono.Clock, before, lim *verdict.Limits) {
 // Random returns a number from 0 to 1 that stays the same for the life of the connection with a
 // number. It needs no memory.
 func (s *State) Random(id uint32) float64 {
-	x := uint64(s.opened)<<32 | uint64(id)
-	// The finalizer of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
+	return float64(Mix(uint64(s.opened)<<32|uint64(id))>>11) / (1 << 53)
+}
+
+// Mix returns another number for each number, of which each bit depends on all bits. It is the
+// finalizer of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
+func Mix(x uint64) uint64 {
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
 	x = (x ^ x>>27) * 0x94d049bb133111eb
-	return float64((x^x>>31)>>11) / (1 << 53)
+	return x ^ x>>31
 }

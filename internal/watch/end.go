@@ -80,15 +80,15 @@ func (s *Shard[C]) Observe(c *Conn[C], reason *reap.Error) {
 	s.Set.log(slog.LevelInfo, "would reap connection", s.Remotes.of(c, s.port), reason)
 }
 
-// Kick closes the connection with a number and a timer, with ObserveOnly too. It reports false if
+// Kick closes the connection with a number and a tag, with ObserveOnly too. It reports false if
 // there is none.
-func (s *Shard[C]) Kick(id uint32, timer Timer) (found bool) {
+func (s *Shard[C]) Kick(id, tag uint32) (found bool) {
 	if id >= s.Len() {
 		return false
 	}
 	s.catchUp()
 	c := s.conns.at(id)
-	if !c.Used() || c.timer != timer || s.Ends.Of(id) != nil {
+	if !c.Used() || s.tag(c) != tag || s.Ends.Of(id) != nil {
 		return false
 	}
 	reason := s.Watcher.NewError(reap.Kicked)

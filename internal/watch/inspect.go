@@ -191,31 +191,31 @@ func addEvidence[C any](i *reap.ConnInfo, s *Shard[C], c *Conn[C], f *verdict.Fa
 	}
 }
 
-// ID returns the name of a connection: the number of the Shard, that of the connection, and its
-// timer, which no other connection of the Shard gets.
-func (s *Shard[C]) ID(id uint32, c *Conn[C]) reap.ConnID {
-	return connID(s.Number, id, c.timer)
+// ID returns the name of a connection: the number of the Shard, that of the connection, and its tag.
+func (s *Shard[C]) ID(id uint32, c *Conn[C]) reap.ConnID { return connID(s.Number, id, s.tag(c)) }
+
+// tag tells a connection from others that had its number before, in other Watchers too. No two
+// connections of a Shard have the same timer.
+func (s *Shard[C]) tag(c *Conn[C]) uint32 {
+	return uint32(connstate.Mix(uint64(c.timer) ^ s.Watcher.salt))
 }
 
-func connID(shard, number uint32, timer Timer) reap.ConnID {
-	return reap.ConnID(fmt.Sprintf("%d-%d-%d", shard, number, timer))
+func connID(shard, number, tag uint32) reap.ConnID {
+	return reap.ConnID(fmt.Sprintf("%d-%d-%d", shard, number, tag))
 }
 
 // Kick closes the connection with an ID, unless ctx has ended. The front end finds it by the number
-// of its Shard, its own number, and its timer.
-func (w *Watcher) Kick(
-	ctx context.Context, id reap.ConnID, kick func(shard, number uint32, timer Timer) (found bool, err error),
-) error {
+// of its Shard, its own number, and its tag.
+func (w *Watcher) Kick(ctx context.Context, id reap.ConnID, kick func(shard, number, tag uint32) (found bool, err error)) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	var shard, number uint32
-	var timer Timer
-	_, err := fmt.Sscanf(string(id), "%d-%d-%d", &shard, &number, &timer)
-	if err != nil || connID(shard, number, timer) != id {
+	var shard, number, tag uint32
+	_, err := fmt.Sscanf(string(id), "%d-%d-%d", &shard, &number, &tag)
+	if err != nil || connID(shard, number, tag) != id {
 		return fmt.Errorf("%s: %w: %.60q", w.form.Package, reap.ErrBadConnID, string(id))
 	}
-	found, err := kick(shard, number, timer)
+	found, err := kick(shard, number, tag)
 	if err == nil && !found {
 		return w.form.NotWatched()
 	}

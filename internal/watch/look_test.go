@@ -53,8 +53,8 @@ func TestObserveOnlyIsCountedOnce(t *testing.T) {
 	p.pass(10 * time.Second)
 	require.EqualValues(t, 1, p.Counters.Observed[reap.ReadIdle])
 	require.EqualValues(t, 1, p.Decided.Load())
-	require.False(t, p.Shard.Kick(id, c.timer+1), "another connection")
-	require.True(t, p.Shard.Kick(id, c.timer))
+	require.False(t, p.Shard.Kick(id, p.tag(c)+1), "another connection")
+	require.True(t, p.Shard.Kick(id, p.tag(c)))
 	require.Equal(t, reap.Kicked, p.closed[0].Reason)
 	require.Zero(t, p.Decided.Load())
 }

@@ -51,14 +51,10 @@ type Shard[C any] struct {
 	toAdapt  uint32    // number after the last such connection
 }
 
-// A Timer is the entry of a connection in the wheel of its Shard. No two connections of a Shard
-// have the same.
-type Timer = wheel.Handle
-
 // A Conn is the state of a connection.
 type Conn[C any] struct {
 	connstate.State
-	timer   Timer
+	timer   wheel.Handle
 	longest longest
 	Front   C
 }

@@ -42,21 +42,33 @@ func TestAClosedConnectionLeavesNothing(t *testing.T) {
 	}
 }
 
+// TestAnIDIsOfOneReaper: it may come from a page that shows the process before a restart.
+func TestAnIDIsOfOneReaper(t *testing.T) {
+	var ids []reap.ConnID
+	for range 2 {
+		p := newTestPort(t, testConfig{ReadTimeout: time.Hour})
+		id, c := p.open()
+		require.Equal(t, p.ID(id, c), p.ID(id, c))
+		ids = append(ids, p.ID(id, c))
+	}
+	require.NotEqual(t, ids[0], ids[1])
+}
+
 func TestAKickHitsNoOtherConnection(t *testing.T) {
 	p := newTestPort(t, testConfig{ReadTimeout: time.Hour})
 	require.False(t, p.Shard.Kick(0, 0), "there was no connection yet")
 	p.pass(p.Clock.Tick())
 	id, c := p.open()
-	timer := c.timer
+	tag := p.tag(c)
 	p.Drop(id, c)
-	require.False(t, p.Shard.Kick(id, timer))
+	require.False(t, p.Shard.Kick(id, tag))
 	require.False(t, p.Shard.Kick(id, 0), "the number is free")
 	p.pass(p.Clock.Tick())
 	next, c := p.open()
 	require.Equal(t, id, next)
-	require.False(t, p.Shard.Kick(id, timer), "the number is that of the next connection")
+	require.False(t, p.Shard.Kick(id, tag), "the number is that of the next connection")
 	p.Ends.Add(id, false, &reap.Error{})
-	require.False(t, p.Shard.Kick(id, c.timer), "it has ended")
+	require.False(t, p.Shard.Kick(id, p.tag(c)), "it has ended")
 	p.End(id, c, &reap.Error{})
 	require.Empty(t, p.closed)
 }

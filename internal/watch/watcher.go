@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,6 +22,7 @@ type Watcher struct {
 	// Immutable.
 	Clock mono.Clock
 	form  *Form
+	salt  uint64        // of tags
 	Wakes chan struct{} // calls of Wake; has room for one
 
 	Open     atomic.Int64 // connections
@@ -43,7 +45,7 @@ type Watcher struct {
 
 // Init makes a Watcher ready, with a checked Config and a real clock.
 func (w *Watcher) Init(form *Form, cfg Config, elapsed func() mono.Time) {
-	w.form, w.Wakes = form, make(chan struct{}, 1)
+	w.form, w.salt, w.Wakes = form, rand.Uint64(), make(chan struct{}, 1)
 	w.Clock.Init(cfg.Tick, cfg.clockMemory(), elapsed)
 	w.Monitor.Init(elapsed())
 	w.groups.init()

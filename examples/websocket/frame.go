@@ -11,8 +11,13 @@ import (
 
 const maxMessage = 1 << 20 // bytes
 
-// A session is the state of a connection after the WebSocket handshake.
-type session struct{ fragments []byte }
+// A session is the state of a connection after the WebSocket handshake. Between the fragments of a
+// message it has those so far.
+type session struct {
+	state     ws.State // ws.StateFragmented
+	kind      ws.OpCode
+	fragments []byte
+}
 
 // frame answers the first frame in b, and returns its length.
 func (s *session) frame(c gnet.Conn, b []byte) (n int, err error) {
@@ -22,9 +27,9 @@ func (s *session) frame(c gnet.Conn, b []byte) (n int, err error) {
 		return 0, nil
 	}
 	if err == nil {
-		err = ws.CheckHeader(h, ws.StateServerSide)
+		err = ws.CheckHeader(h, ws.StateServerSide|s.state)
 	}
-	if err == nil && h.Length+int64(len(s.fragments)) > maxMessage {
+	if err == nil && h.Length > maxMessage-int64(len(s.fragments)) {
 		err = errors.New("the message is too long")
 	}
 	if err != nil {
@@ -47,11 +52,15 @@ func (s *session) frame(c gnet.Conn, b []byte) (n int, err error) {
 		_ = ws.WriteFrame(c, ws.NewCloseFrame(payload))
 		return 0, io.EOF
 	}
+	if h.OpCode != ws.OpContinuation {
+		s.kind = h.OpCode
+	}
 	if s.fragments = append(s.fragments, payload...); !h.Fin {
+		s.state = ws.StateFragmented
 		return n, nil
 	}
-	err = ws.WriteFrame(c, ws.NewTextFrame(s.fragments))
-	s.fragments = nil
+	err = ws.WriteFrame(c, ws.NewFrame(s.kind, true, s.fragments))
+	*s = session{}
 	return n, err
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"io"
+	"math"
 	"net"
 	"syscall"
 	"testing"
@@ -86,4 +87,35 @@ func TestNoHandshake(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, string(answer), "408")
 	server.Await("closed: idle: connection reaped: no handshake")
+}
+
+// TestFragments has a client that sends a binary message in two frames, with a ping between them,
+// and one that announces a frame of 2^63-1 bytes.
+func TestFragments(t *testing.T) {
+	t.Parallel()
+	server, addr := recipe.Serve(t)
+	dial := func() net.Conn {
+		c, _, _, err := ws.Dial(t.Context(), "ws://"+addr)
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = c.Close() })
+		return c
+	}
+	c := dial()
+	for _, f := range []ws.Frame{
+		ws.NewFrame(ws.OpBinary, false, []byte{0xff}), ws.NewPingFrame(nil), ws.NewFrame(ws.OpContinuation, true, []byte{0xfe}),
+	} {
+		require.NoError(t, ws.WriteFrame(c, ws.MaskFrame(f)))
+	}
+	head, _ := recipe.ReadFrame(t, c)
+	require.Equal(t, ws.OpPong, head.OpCode)
+	head, payload := recipe.ReadFrame(t, c)
+	require.Equal(t, ws.OpBinary, head.OpCode)
+	require.Equal(t, []byte{0xff, 0xfe}, payload)
+
+	c = dial()
+	require.NoError(t, ws.WriteFrame(c, ws.MaskFrame(ws.NewFrame(ws.OpText, false, []byte("a")))))
+	require.NoError(t, ws.WriteHeader(c, ws.Header{Fin: true, OpCode: ws.OpContinuation, Masked: true, Length: math.MaxInt64}))
+	head, _ = recipe.ReadFrame(t, c)
+	require.Equal(t, ws.OpClose, head.OpCode)
+	server.RequireAlive()
 }

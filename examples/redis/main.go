@@ -71,6 +71,9 @@ func (s *store) OnTraffic(c gnet.Conn) gnet.Action {
 		if _, _ = c.Write(answer); action != gnet.None {
 			return action
 		}
+		if c.OutboundBuffered() > 2*maxBytes { // the limit of output is checked after OnTraffic
+			return gnet.Close
+		}
 	}
 	return gnet.None
 }

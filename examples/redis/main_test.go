@@ -1,6 +1,9 @@
 package main
 
 import (
+	"fmt"
+	"io"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -66,4 +69,21 @@ func TestKill(t *testing.T) {
 	require.Equal(t, "OK\n", run("CLIENT", "KILL", "ID", id))
 	server.Await("closed: idle: connection reaped: kicked")
 	require.Contains(t, run("CLIENT", "KILL", "ID", id), "ERR")
+}
+
+// TestAnswersOfOneReadAreBounded has a client that asks for a large value many times at once.
+func TestAnswersOfOneReadAreBounded(t *testing.T) {
+	t.Parallel()
+	server, addr := recipe.Serve(t)
+	c, err := net.Dial("tcp", addr)
+	require.NoError(t, err)
+	defer c.Close()
+	const large = 1 << 19
+	_, err = fmt.Fprintf(c, "*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$%d\r\n%s\r\n", large, strings.Repeat("v", large))
+	require.NoError(t, err)
+	_, err = io.WriteString(c, strings.Repeat("*2\r\n$3\r\nGET\r\n$1\r\nk\r\n", 600))
+	require.NoError(t, err)
+	server.Await("closed: ")
+	n, _ := io.Copy(io.Discard, c)
+	require.Less(t, n, int64(100*large))
 }

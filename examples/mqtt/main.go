@@ -76,8 +76,9 @@ func (b *broker) handle(c gnet.Conn, kind byte, body []byte) error {
 		b.topics.publish(topic, frame(publish, body))
 	case subscribe:
 		filters, answer, err := parseSubscribe(body)
+		conn, _ := b.reaper.Conn(c)
 		for _, topic := range filters {
-			b.topics.add(topic, c)
+			err = errors.Join(err, b.topics.add(topic, c, conn))
 		}
 		_, _ = c.Write(answer)
 		return err
@@ -118,10 +119,12 @@ func main() {
 		log.Printf("listening on %v", s.Addr())
 	}}
 	cfg.AddFlags(flag.CommandLine)
+	cfg.Idle.OutputMarks.OnWritable = func(gnet.Conn, bool) {} // publish asks
 	limits := settings.New(flag.CommandLine, idle.Config{
 		HandshakeTimeout: 10 * time.Second,
 		ReadTimeout:      time.Hour,
-		OutputLimit:      idle.OutputLimit{Hard: 2 * maxPacket}, // slow subscribers
+		OutputMarks:      idle.OutputMarks{High: maxPacket}, // slow subscribers
+		OutputLimit:      idle.OutputLimit{Hard: 2 * maxPacket},
 	})
 	flag.Parse()
 	if err := limits.Load(&cfg.Idle); err != nil {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -9,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/examples/internal/recipe"
+	"github.com/idlewheel/idlewheel/idle"
 )
 
 func TestMain(m *testing.M) { recipe.Main(m, main) }
@@ -47,4 +49,16 @@ func TestHandshake(t *testing.T) {
 	wrong := recipe.Client(t, "socat", "-", "TCP:"+addr)
 	wrong.Say("GET / HTTP/1.1\r\n\r")
 	server.Await("CONNECT must be the first packet")
+}
+
+func TestAClientHasAFewTopics(t *testing.T) {
+	var all topics
+	for n := range maxTopics {
+		require.NoError(t, all.add(strconv.Itoa(n), nil, idle.Conn{}))
+	}
+	require.NoError(t, all.add("0", nil, idle.Conn{}), "it has that one")
+	require.Error(t, all.add("one more", nil, idle.Conn{}))
+	all.remove(nil)
+	require.Empty(t, all.subs)
+	require.Empty(t, all.of)
 }

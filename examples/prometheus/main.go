@@ -1,8 +1,8 @@
 // Command prometheus is an echo server on gnet with metrics.
 //
-//	go -C examples run ./prometheus -max-connections 20
+//	go -C examples run ./prometheus -max-connections 20 -read-timeout 1h
 //	prometheus --config.file=examples/prometheus/prometheus.yaml   # in another terminal
-//	socat - TCP:127.0.0.1:7000                                     # in 19 more: the alert fires
+//	socat - TCP:127.0.0.1:7000                                     # in 19 more: an alert in 5 minutes
 //
 // The metrics are at http://127.0.0.1:7080/metrics, next to those of the program itself. The alerts
 // are in ../../deploy/prometheus/alerts.yaml. A client that sends nothing for -read-timeout is

@@ -45,9 +45,10 @@ func (e *echo) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
 	w := newWire(c)
 	w.tls = tls.Server(w, e.config)
 	c.SetContext(w)
+	remote := c.RemoteAddr() // gnet clears it when the connection closes
 	go func() {
 		if err := w.tls.Handshake(); err != nil {
-			log.Printf("%v: %v", c.RemoteAddr(), err)
+			log.Printf("%v: %v", remote, err)
 			_ = c.Close()
 			return
 		}

@@ -62,6 +62,11 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
+	probe, err := timers.AfterIdle(*timeout, func() {})
+	if err != nil {
+		log.Fatal(err) // the timeout is too short
+	}
+	probe.Stop()
 	at, err := net.ResolveUDPAddr("udp", *addr)
 	if err != nil {
 		log.Fatal(err)

@@ -230,6 +230,8 @@ func (h *Handler) serveEvents(w http.ResponseWriter, r *http.Request) {
 				fmt.Fprintf(w, "event: end\ndata: {\"error\":\"a viewer with the token has taken the place: the page has %d viewers\"}\n\n", maxViewers)
 				return
 			}
+		case <-isDown(r):
+			return
 		case <-r.Context().Done():
 			return
 		}

@@ -11,8 +11,9 @@ import (
 // maxProfile is the longest duration of a profile.
 const maxProfile = 5 * time.Minute
 
-// serveProfile does the same as package net/http/pprof. That package is not imported, because it
-// adds itself to http.DefaultServeMux of the program.
+// serveProfile does the same as package net/http/pprof, but has no differences between two profiles
+// of the heap. That package is not imported, because it adds itself to http.DefaultServeMux of the
+// program.
 func serveProfile(w http.ResponseWriter, r *http.Request) {
 	switch name := r.PathValue("name"); name {
 	case "":
@@ -30,6 +31,10 @@ func serveProfile(w http.ResponseWriter, r *http.Request) {
 		p := pprof.Lookup(name)
 		if p == nil {
 			fail(w, http.StatusNotFound, "there is no profile %.40q: see /debug/pprof/", name)
+			return
+		}
+		if r.URL.Query().Has("seconds") {
+			fail(w, http.StatusBadRequest, "the profile %s has no seconds: fetch it twice, and use -diff_base of go tool pprof", name)
 			return
 		}
 		debug, _ := strconv.Atoi(r.URL.Query().Get("debug"))

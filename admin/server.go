@@ -1,7 +1,9 @@
 package admin
 
 import (
+	"context"
 	"log/slog"
+	"net"
 	"net/http"
 	"time"
 )
@@ -15,10 +17,12 @@ const bodyTimeout = 500 * time.Millisecond
 
 // NewServer returns an http.Server for the Handler that stays within reach of the operator. It
 // bounds the connections, and what a slow client, or one that sends too much, can take. The caller
-// may set Addr, and may wrap the Handler.
+// may set Addr, and may wrap the Handler. Shutdown ends the streams of open pages.
 func (h *Handler) NewServer() *http.Server {
-	return &http.Server{
+	down, end := context.WithCancel(context.Background())
+	server := &http.Server{
 		Handler:           h,
+		BaseContext:       func(net.Listener) context.Context { return context.WithValue(context.Background(), downKey{}, down) },
 		ConnContext:       h.places.connContext,
 		ConnState:         h.places.connState,
 		ReadHeaderTimeout: 5 * time.Second,
@@ -31,6 +35,20 @@ func (h *Handler) NewServer() *http.Server {
 		// Errors are mostly about clients that have gone.
 		ErrorLog: slog.NewLogLogger(h.cfg.Logger.Handler(), slog.LevelDebug),
 	}
+	server.RegisterOnShutdown(end)
+	return server
+}
+
+// downKey is the key of a context that is done when the server shuts down. That of a request is not.
+type downKey struct{}
+
+// isDown returns a channel that is closed when the server of a request shuts down, nil if the server
+// is not of NewServer.
+func isDown(r *http.Request) <-chan struct{} {
+	if down, ok := r.Context().Value(downKey{}).(context.Context); ok {
+		return down.Done()
+	}
+	return nil
 }
 
 // answerBeforeBody makes the server send the answer even if the body of the request is missing, and

@@ -65,6 +65,14 @@ func TestASlowClientIsClosed(t *testing.T) {
 	}
 }
 
+// TestAShutdownEndsOpenPages: serveReal requires that Shutdown returns in time.
+func TestAShutdownEndsOpenPages(t *testing.T) {
+	addr := serveReal(t, newHandler(t, Config{Open: true}).NewServer())
+	page := raw(t, addr, "GET /api/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+	go func() { _, _ = io.Copy(io.Discard, page) }()
+	time.Sleep(50 * time.Millisecond) // it is open
+}
+
 func TestARequestThatIsTooLargeIsRefused(t *testing.T) {
 	t.Parallel()
 	s := site{url: "http://" + serveReal(t, newHandler(t, Config{Open: true, Token: rightToken}).NewServer())}

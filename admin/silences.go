@@ -47,9 +47,9 @@ func (i inspector) silences(ctx context.Context, others ...time.Duration) (*sile
 func (h *Handler) serveSilences(w http.ResponseWriter, r *http.Request) {
 	var others []time.Duration
 	if given := r.URL.RawQuery; given != "" {
-		text, _ := strings.CutPrefix(given, "timeout=")
+		text, named := strings.CutPrefix(given, "timeout=")
 		d, err := time.ParseDuration(text)
-		if err != nil || d <= 0 {
+		if !named || err != nil || d <= 0 {
 			fail(w, http.StatusBadRequest, "the query is %.40q: send one duration, such as timeout=40s", given)
 			return
 		}

@@ -38,7 +38,7 @@ type Trial struct {
 // Try returns what a timeout would have done. Within a bucket, silences count as evenly spread. A
 // reaped connection counts as dead, so that no timeout above the present one cuts more.
 func (s *Silences) Try(timeout time.Duration) Trial {
-	t := Trial{Timeout: timeout, Known: s.Connections > 0 && timeout >= s.Least && s.Window >= 2*timeout}
+	t := Trial{Timeout: timeout, Known: s.Connections > 0 && timeout >= s.Least && timeout <= s.Window/2}
 	t.Cut, t.Ended = s.above(s.Living, timeout), s.above(s.Ended, timeout)
 	sum := 0.0
 	for i, n := range s.Dead {

@@ -1,6 +1,7 @@
 package reap
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -29,6 +30,7 @@ func TestTextSaysWhatATimeoutWouldHaveDone(t *testing.T) {
 	assert.Equal(t, 3.0, s.Try(40*time.Second).Ended)
 	s.Dead, s.Sampled = nil, true
 	assert.Equal(t, begin+"40s would have cut at least 3 of 10212 living connections.", s.Text(40*time.Second))
+	assert.False(t, s.Try(math.MaxInt64).Known)
 	s.Connections = 0
 	assert.False(t, s.Try(40*time.Second).Known)
 }

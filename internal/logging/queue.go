@@ -57,10 +57,17 @@ func (q *Queue) add(write func() error) {
 // run calls the functions until the queue is empty.
 func (q *Queue) run() {
 	for write := q.next(); write != nil; write = q.next() {
-		if write() != nil {
+		if !succeeds(write) {
 			q.dropped.Add(1)
 		}
 	}
+}
+
+// succeeds calls a function, and reports whether it returns without an error. If the handler of the
+// program panics, the goroutine of the queue does not end the process.
+func succeeds(write func() error) (ok bool) {
+	defer func() { ok = recover() == nil && ok }()
+	return write() == nil
 }
 
 // next removes the first function from the queue and returns it. It returns nil if there is none:

@@ -146,6 +146,11 @@ func TestAReaderThatIsGoneIsCounted(t *testing.T) {
 	log.Debug("lost as well")
 	Of(log).Flush()
 	require.EqualValues(t, 2, Of(log).Dropped())
+
+	log = Wrap(plain(writerFunc(func([]byte) (int, error) { panic("a handler with a fault") })))
+	log.Info("lost")
+	Of(log).Flush()
+	require.EqualValues(t, 1, Of(log).Dropped())
 }
 
 // A counter is a LogValuer with state that changes.

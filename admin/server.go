@@ -39,11 +39,12 @@ func (h *Handler) NewServer() *http.Server {
 	return server
 }
 
-// downKey is the key of a context that is done when the server shuts down. That of a request is not.
+// downKey is the key of a context that is done when the server shuts down. That of a request is
+// not.
 type downKey struct{}
 
-// isDown returns a channel that is closed when the server of a request shuts down, nil if the server
-// is not of NewServer.
+// isDown returns a channel that is closed when the server of a request shuts down, nil if the
+// server is not of NewServer.
 func isDown(r *http.Request) <-chan struct{} {
 	if down, ok := r.Context().Value(downKey{}).(context.Context); ok {
 		return down.Done()

@@ -60,9 +60,10 @@ type Config struct {
 	// counters of Linux and TCP. If MinRate.Window is zero, it is 5s.
 	MinRate MinRate
 
-	// HalfClosedTimeout is how long a connection may stay after its peer has ended its side (FIN), or
-	// reset it, and the server has not closed it. HAProxy calls it client-fin. The kernel is asked four times in that
-	// time, so a connection may stay for 1.25 times as long. It needs TCP on Linux.
+	// HalfClosedTimeout is how long a connection may stay after its peer has ended its side (FIN),
+	// or reset it, and the server has not closed it. HAProxy calls it client-fin. The kernel is
+	// asked four times in that time, so a connection may stay for 1.25 times as long. It needs TCP
+	// on Linux.
 	HalfClosedTimeout time.Duration
 
 	// Heartbeat asks silent peers for a sign of life. It does not apply to a connection that

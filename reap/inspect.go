@@ -59,7 +59,8 @@ type ConnInfo struct {
 
 // ConnID names a connection of a Reaper, for Kick. It is a text such as 1-23-456, the same for the
 // life of the connection. The last number is a hash with a random key, so that the ID of a closed
-// connection, of this process or one before it, is that of no other one, but for one chance in 2^32.
+// connection, of this process or one before it, is that of no other one, but for one chance in
+// 2^32.
 type ConnID string
 
 // Closed is the record of a reaped connection.

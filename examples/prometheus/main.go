@@ -2,7 +2,7 @@
 //
 //	go -C examples run ./prometheus -max-connections 20 -read-timeout 1h
 //	prometheus --config.file=examples/prometheus/prometheus.yaml   # in another terminal
-//	socat - TCP:127.0.0.1:7000                                     # in 19 more: an alert in 5 minutes
+//	socat - TCP:127.0.0.1:7000                                     # in 19 more: alert in 5 min
 //
 // The metrics are at http://127.0.0.1:7080/metrics, next to those of the program itself. The alerts
 // are in ../../deploy/prometheus/alerts.yaml. A client that sends nothing for -read-timeout is

@@ -71,7 +71,7 @@ func getsockopt(fd, level, option int, value unsafe.Pointer, size uintptr) (fill
 const (
 	stateClosed    = 7 // it was reset, or both sides have ended
 	stateCloseWait = 8
-	stateLastAck   = 9 // so has the server, whose output waits
+	stateLastAck   = 9 // so has the server, and its output waits
 	stateClosing   = 11
 )
 

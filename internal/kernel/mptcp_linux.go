@@ -107,8 +107,8 @@ func addPath(p *unix.TCPInfo, size uintptr, ev *verdict.Evidence) {
 	ev.Resent = ev.Resent || p.Retransmits > 0
 }
 
-// hasEnded reports whether the peer has ended its side, and whether both sides have ended. The state
-// of the first path does not tell.
+// hasEnded reports whether the peer has ended its side, and whether both sides have ended. The
+// state of the first path does not tell.
 func hasEnded(fd int) (half, whole bool) {
 	fds := [1]unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}}
 	if _, err := unix.Poll(fds[:], 0); err != nil {

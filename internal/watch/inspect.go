@@ -191,7 +191,8 @@ func addEvidence[C any](i *reap.ConnInfo, s *Shard[C], c *Conn[C], f *verdict.Fa
 	}
 }
 
-// ID returns the name of a connection: the number of the Shard, that of the connection, and its tag.
+// ID returns the name of a connection: the number of the Shard, that of the connection, and its
+// tag.
 func (s *Shard[C]) ID(id uint32, c *Conn[C]) reap.ConnID { return connID(s.Number, id, s.tag(c)) }
 
 // tag tells a connection from others that had its number before, in other Watchers too. No two

@@ -35,12 +35,12 @@ func Ask(fd int, ev *verdict.Evidence) { AskUnlessFresh(fd, 0, ev) }
 // than fresh ago. That takes half of the time.
 func AskUnlessFresh(fd int, fresh time.Duration, ev *verdict.Evidence) {
 	*ev = verdict.Evidence{Queued: -1}
-	isOver, isMultipath := askMultipath(fd, ev)
+	isReset, isMultipath := askMultipath(fd, ev)
 	if !isMultipath {
-		isOver = askTCP(fd, ev)
+		isReset = askTCP(fd, ev)
 	}
 	switch {
-	case isOver: // also if bytes wait that came before
+	case isReset: // also if bytes wait that came before
 		ev.Found = verdict.Ended
 	case !ev.Dated || ev.Received == 0 || ev.Silent >= fresh:
 		ev.Found = peek(fd)
@@ -75,9 +75,9 @@ const (
 	stateClosing   = 11
 )
 
-// askTCP reports what the kernel tells of a TCP connection, and whether nothing more can come or be
-// sent. Of other sockets it reports what is queued.
-func askTCP(fd int, ev *verdict.Evidence) (isOver bool) {
+// askTCP reports what the kernel tells of a TCP connection, and whether it was reset or timed out.
+// Of other sockets it reports what is queued.
+func askTCP(fd int, ev *verdict.Evidence) (isReset bool) {
 	var info unix.TCPInfo
 	if !tcpInfo(fd, &info) {
 		if queued, err := unix.IoctlGetInt(fd, unix.TIOCOUTQ); err == nil { // SIOCOUTQ by its other name
@@ -96,14 +96,21 @@ func askTCP(fd int, ev *verdict.Evidence) (isOver bool) {
 	switch info.State {
 	case stateClosed, stateCloseWait, stateLastAck, stateClosing:
 		ev.HalfEnded = true
-		ev.Received -= min(ev.Received, 1) // the FIN
+		if info.State == stateClosed {
+			// An end in order acknowledges the FIN of the server as one more byte.
+			_, hasError := hasEnded(fd)
+			isReset = hasError || info.Bytes_acked <= sent
+		}
+		if !isReset {
+			ev.Received -= min(ev.Received, 1) // the FIN of the peer
+		}
 	}
 	ev.InFlight, ev.Resent = info.Unacked > 0, info.Retransmits > 0
 	ev.Unsent = int(info.Notsent_bytes)
 	if ev.Queued = ev.Unsent; ev.InFlight {
 		ev.Queued += max(int(int64(sent)-int64(info.Bytes_acked)), 1)
 	}
-	return info.State == stateClosed
+	return isReset
 }
 
 // HoldsOutput reports whether the kernel holds output that the peer has not acknowledged. If the

@@ -57,9 +57,9 @@ func NoteOpened(fd int) {
 	}
 }
 
-// askMultipath reports what the kernel tells of a connection of Multipath TCP, and whether nothing
-// more can come or be sent. It reports false for all others.
-func askMultipath(fd int, ev *verdict.Evidence) (isOver, is bool) {
+// askMultipath reports what the kernel tells of a connection of Multipath TCP, and whether it was
+// reset. It reports false for all others.
+func askMultipath(fd int, ev *verdict.Evidence) (isReset, is bool) {
 	if !multipath.Load() {
 		return false, false
 	}
@@ -69,9 +69,9 @@ func askMultipath(fd int, ev *verdict.Evidence) (isOver, is bool) {
 		return false, false
 	}
 	askPaths(fd, ev)
-	ev.HalfEnded, isOver = hasEnded(fd)
+	ev.HalfEnded, isReset = hasEnded(fd)
 	addWhole(&all, size, ev)
-	return isOver, true
+	return isReset, true
 }
 
 func askPaths(fd int, ev *verdict.Evidence) {
@@ -107,15 +107,15 @@ func addPath(p *unix.TCPInfo, size uintptr, ev *verdict.Evidence) {
 	ev.Resent = ev.Resent || p.Retransmits > 0
 }
 
-// hasEnded reports whether the peer has ended its side, and whether both sides have ended. The
-// state of the first path does not tell.
-func hasEnded(fd int) (half, whole bool) {
+// hasEnded reports whether the peer has ended its side, and whether the connection was reset and
+// the server has not met that yet. The state of the first path does not tell.
+func hasEnded(fd int) (half, isReset bool) {
 	fds := [1]unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}}
 	if _, err := unix.Poll(fds[:], 0); err != nil {
 		return false, false
 	}
-	whole = fds[0].Revents&unix.POLLHUP != 0
-	return whole || fds[0].Revents&unix.POLLRDHUP != 0, whole
+	events := fds[0].Revents
+	return events&(unix.POLLRDHUP|unix.POLLHUP) != 0, events&unix.POLLERR != 0
 }
 
 // addWhole adds the answer about the connection. It knows paths that have ended, and counts bytes

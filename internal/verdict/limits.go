@@ -107,6 +107,16 @@ func (lim *Limits) ShortestIdle() time.Duration {
 	return Shorter(Shorter(lim.Read, lim.All), lim.Heartbeat.Interval)
 }
 
+// LongestIdle returns the longest time in which a living peer has to be heard, 0 if there is none.
+func (lim *Limits) LongestIdle() (longest time.Duration) {
+	longest = max(lim.Read, lim.All)
+	longest += Share(longest, lim.Jitter)
+	if h := &lim.Heartbeat; h.Interval > 0 {
+		longest = max(longest, h.Interval+Share(h.Interval, h.Jitter)+time.Duration(h.MaxMissed)*h.Retry)
+	}
+	return longest
+}
+
 // Shorter returns the shorter of two limits. A limit of 0 is none.
 func Shorter(a, b time.Duration) time.Duration {
 	if a == 0 || b != 0 && b < a {

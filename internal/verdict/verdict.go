@@ -130,13 +130,7 @@ func (lim *Limits) fair(r Reason, d deadline, f *Facts, away *Away, now mono.Tim
 	heard := f.heardAfter(lim.Tick)
 	due, held := lim.putOff(d, heard, away)
 	if held {
-		due = max(due, min(lim.holdEnd(d, lim.whole(r, d), heard, away), due.Add(lim.Hold)))
-		for _, since := range away.Holds {
-			if one := *away; since <= due { // it has begun before the one before it ends
-				one.HeldSince = since
-				due = max(due, min(lim.holdEnd(d, lim.whole(r, d), heard, &one), due.Add(lim.Hold)))
-			}
-		}
+		due = lim.heldUntil(due, d, lim.whole(r, d), heard, away)
 	}
 	if rule.loop {
 		due = max(due, lim.putOffLoop(d, heard, away))
@@ -147,15 +141,28 @@ func (lim *Limits) fair(r Reason, d deadline, f *Facts, away *Away, now mono.Tim
 	return due
 }
 
-// holdEnd returns the end of a hold: two limits after the last byte of any peer, less three ticks
-// because of rounding. Times in which the server was away do not count, within the bound of all
-// outages.
-func (lim *Limits) holdEnd(d deadline, whole time.Duration, heard mono.Time, away *Away) mono.Time {
-	least := away.HeldSince.Add(2*whole - 3*lim.Tick)
+// heldUntil returns the deadline after the silences that last. Each of them counts that has begun
+// before the end of the one before it.
+func (lim *Limits) heldUntil(due mono.Time, d deadline, whole time.Duration, heard mono.Time, away *Away) mono.Time {
+	most := due.Add(lim.Hold)
+	due = max(due, min(lim.holdEnd(away.HeldSince, d, whole, heard, away), most))
+	for _, since := range away.Holds {
+		if since <= due {
+			due = max(due, min(lim.holdEnd(since, d, whole, heard, away), most))
+		}
+	}
+	return due
+}
+
+// holdEnd returns the end of a hold by a silence: two limits after the last byte of any of its
+// peers, less three ticks because of rounding. Times in which the server was away do not count,
+// within the bound of all outages.
+func (lim *Limits) holdEnd(since mono.Time, d deadline, whole time.Duration, heard mono.Time, away *Away) mono.Time {
+	least := since.Add(2*whole - 3*lim.Tick)
 	end := least
 	for _, o := range away.Server {
 		if o.From <= end {
-			end = end.Add(o.after(away.HeldSince))
+			end = end.Add(o.after(since))
 		}
 	}
 	if end == least {

@@ -30,7 +30,11 @@ type town struct {
 
 // newTown opens connections in groups of the given sizes. Group n comes from 10.n.0.0/16.
 func newTown(t *testing.T, sizes ...int) *town {
-	w := &town{testPort: newTestPort(t, testConfig{ReadTimeout: 32 * time.Second, Tick: 100 * time.Millisecond})}
+	return newTownOf(newTestPort(t, testConfig{ReadTimeout: 32 * time.Second, Tick: 100 * time.Millisecond}), sizes...)
+}
+
+func newTownOf(p *testPort, sizes ...int) *town {
+	w := &town{testPort: p}
 	w.ids = make(map[*testConn]int)
 	w.path = func(c *testConn) (local, remote netip.Addr) {
 		id := w.ids[c]
@@ -552,25 +556,60 @@ func TestASilenceOfAGroupDoesNotShortenOneOfAll(t *testing.T) {
 }
 
 // TestConnectionsWithoutATimeoutTakeNoPlaceInASample has many subscribers in the network of a few
-// clients, and one client that has asked for a timeout of a day.
+// clients, and one client that has asked for a timeout of a day. One front end knows when each was
+// heard, and one asks.
 func TestConnectionsWithoutATimeoutTakeNoPlaceInASample(t *testing.T) {
-	w := newTown(t, 100, 4000)
-	for id := range w.group {
-		w.group[id] = 0
-		if id >= 100 {
-			require.NoError(t, w.SetLimits(uint32(id), w.conns[id], reap.ConnLimits{ReadTimeout: -1}))
+	cfg := testConfig{ReadTimeout: 32 * time.Second, Tick: 100 * time.Millisecond}
+	for _, p := range []*testPort{newTestPort(t, cfg), newAskingPort(t, cfg)} {
+		w := newTownOf(p, 100, 4000)
+		for id := range w.group {
+			w.group[id] = 0
+			if id >= 100 {
+				require.NoError(t, w.SetLimits(uint32(id), w.conns[id], reap.ConnLimits{ReadTimeout: -1}))
+			}
+		}
+		long, c := w.open()
+		require.NoError(t, w.SetLimits(long, c, reap.ConnLimits{ReadTimeout: 24 * time.Hour}))
+		w.ids[c] = len(w.conns)
+		w.conns, w.group = append(w.conns, c), append(w.group, 1)
+		all := w.conns
+		speak := func(d time.Duration, n int) {
+			w.conns = all[:n]
+			w.live(d, true, true)
+		}
+		speak(100*time.Second, 100)
+		speak(37*time.Second, 0)
+		require.Empty(t, w.closed)
+	}
+}
+
+// TestAGroupWithHeartbeatsIsHeld has peers that send together every 15 s, and are pinged before
+// their silence is noticed.
+func TestAGroupWithHeartbeatsIsHeld(t *testing.T) {
+	p := newTestPort(t, testConfig{ReadTimeout: 32 * time.Second, Tick: 100 * time.Millisecond})
+	cfg := p.Settings().Config
+	cfg.Limits.Read, cfg.Limits.Heartbeat = 0, verdict.Heartbeat{Interval: 20 * time.Second, Retry: 20 * time.Second, MaxMissed: 3}
+	p.put(newSettings(p.form, cfg, 2, overlay{}, nil, 0))
+	w := newTownOf(p, 48, 48)
+	together := func(d time.Duration, speak bool) {
+		for end := w.now.Add(d); w.now < end; {
+			w.live(w.Clock.Tick(), false, true)
+			for _, c := range w.conns[:48] {
+				if speak && int(w.now/mono.Time(w.Clock.Tick()))%150 == 0 {
+					c.Front.Heard = w.Clock.Stamp().Short()
+				}
+			}
 		}
 	}
-	long, c := w.open()
-	require.NoError(t, w.SetLimits(long, c, reap.ConnLimits{ReadTimeout: 24 * time.Hour}))
-	w.ids[c] = len(w.conns)
-	w.conns, w.group = append(w.conns, c), append(w.group, 1)
-	all := w.conns
-	speak := func(d time.Duration, n int) {
-		w.conns = all[:n]
-		w.live(d, true, true)
-	}
-	speak(100*time.Second, 100)
-	speak(37*time.Second, 0)
+	together(3*time.Minute, true)
+	together(90*time.Second, false)
 	require.Empty(t, w.closed)
+}
+
+// TestOutageGraceBoundsTheSilenceOfAGroup: it is one of the silences that may hold.
+func TestOutageGraceBoundsTheSilenceOfAGroup(t *testing.T) {
+	w := newTownOf(newTestPort(t, testConfig{ReadTimeout: 32 * time.Second, OutageGrace: 5 * time.Second, Tick: 100 * time.Millisecond}), 48, 48)
+	w.live(time.Minute, true, true)
+	w.live(38*time.Second, false, true)
+	require.Len(t, w.closed, 48)
 }

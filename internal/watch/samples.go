@@ -112,7 +112,7 @@ func (all *samples[C]) Step() (more bool) {
 	case all.left > 0:
 		all.sortSome(now, &rule)
 	case all.turn < len(all.list):
-		if one := all.list[all.turn]; all.listen(one, now, &rule) {
+		if one := all.list[all.turn]; all.listen(one, now) {
 			all.turn++
 		} else {
 			last := len(all.list) - 1
@@ -168,6 +168,7 @@ func (all *samples[C]) endPass(now mono.Time, rule *outage.Rule) {
 		maps.DeleteFunc(all.counts, func(name reap.Group, n int) bool { return n < least && name.Remote.IsValid() })
 	}
 	s.Watcher.offer(s.Number, all.counts)
+	s.Watcher.noteUsual(s.Number, s.Open, s.limits.usual(s.Set.Common, s.Open))
 	all.counts, all.sorted, all.left, all.pass = nil, 0, 0, now.Add(rule.Shortest/sortPart)
 }
 
@@ -177,7 +178,11 @@ func (all *samples[C]) endPass(now mono.Time, rule *outage.Rule) {
 func (all *samples[C]) sort(id uint32, c *Conn[C], watched map[reap.Group]*group, now mono.Time) {
 	s := all.shard
 	counts := all.counts
-	joins := s.asks || all.speaks(c, s.port.Heard(c, now), now)
+	heard := now
+	if !s.asks { // otherwise the kernel says it later
+		heard = s.port.Heard(c, now)
+	}
+	joins := all.speaks(c, heard, now)
 	for _, name := range all.groupsOf(id, c) {
 		if name == (reap.Group{}) {
 			continue
@@ -195,10 +200,10 @@ func (all *samples[C]) sort(id uint32, c *Conn[C], watched map[reap.Group]*group
 	}
 }
 
-// speaks reports whether a connection was heard in its idle timeout, or a little before. One that
-// was not, or has no such timeout, says nothing about its group.
+// speaks reports whether a connection was heard in the time in which a living one has to be, or a
+// little before. One that was not, or has no such limit, says nothing about its group.
 func (all *samples[C]) speaks(c *Conn[C], heard, now mono.Time) bool {
-	limit := all.shard.LimitsOf(c).ShortestIdle()
+	limit := all.shard.LimitsOf(c).LongestIdle()
 	return limit > 0 && heard >= now.Add(-limit-limit/8)
 }
 
@@ -235,7 +240,7 @@ func (one *sample) drop(i int) {
 
 // listen finds out when the members of a sample were heard. It reports false if the sample is not
 // needed any more.
-func (all *samples[C]) listen(one *sample, now mono.Time, rule *outage.Rule) (needed bool) {
+func (all *samples[C]) listen(one *sample, now mono.Time) (needed bool) {
 	for one.gone.Load() && len(one.members) > 0 {
 		one.drop(0)
 	}
@@ -391,11 +396,10 @@ func (all *samples[C]) awayOf(id uint32, c *Conn[C], away *verdict.Away, now mon
 			near.All = near.All.AddApart(o)
 		}
 	}
-	if len(near.Holds) > 0 && near.HeldSince != 0 {
+	if near.HeldSince != 0 {
 		near.Holds = append(near.Holds, near.HeldSince)
 	}
-	if len(near.Holds) > 0 {
-		slices.Sort(near.Holds)
+	if slices.Sort(near.Holds); len(near.Holds) > 0 {
 		near.HeldSince = near.Holds[0]
 	}
 	whole.Group = &near

@@ -21,9 +21,10 @@ func (l *Longest) Worst(at Time, window time.Duration) time.Duration {
 	return max(l.now, l.last)
 }
 
-// turn begins a new window if the current one has ended.
+// turn begins a new window if the current one has ended. It ends sooner if the windows have become
+// shorter.
 func (l *Longest) turn(at Time, window time.Duration) {
-	if at < l.until {
+	if l.until = min(l.until, at.Add(window)); at < l.until {
 		return
 	}
 	if l.last, l.now = l.now, 0; at >= l.until.Add(window) {

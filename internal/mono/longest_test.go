@@ -24,6 +24,9 @@ func TestLongestRemembersOneToTwoWindows(t *testing.T) {
 	l.Add(3, 120, window)
 	require.EqualValues(t, 3, l.Worst(120, window))
 	require.EqualValues(t, 0, l.Worst(145, window), "nothing for more than a window")
+	l.Add(4, 150, 1000*window)
+	require.EqualValues(t, 4, l.Worst(160, window))
+	require.EqualValues(t, 0, l.Worst(200, window), "the windows have become shorter")
 }
 
 // TestLongestNeverForgetsWithinAWindow checks random results against lower and upper bounds.

@@ -41,6 +41,12 @@ type Watcher struct {
 
 	// The shortest idle timeout, and the shortest and longest limit, that SetLimits has given.
 	own struct{ idle, shortest, longest time.Duration }
+	// The idle timeout of half of the connections in the Shard that had most of them, 0 if unknown.
+	usual struct {
+		timeout time.Duration
+		shard   uint32
+		of      int
+	}
 }
 
 // Init makes a Watcher ready, with a checked Config and a real clock.
@@ -65,11 +71,11 @@ func (w *Watcher) put(set *Settings) {
 	w.groups.due, w.groups.chooseAt = 0, 0
 	longest := max(set.Config.Limits.Longest(), w.own.longest)
 	shortest := verdict.Shorter(set.form.Table.Shortest(set.Front).Value, w.own.shortest)
-	usual := set.Common.ShortestIdle()
-	idle := verdict.Shorter(usual, w.own.idle)
+	common := set.Common.ShortestIdle()
+	idle := verdict.Shorter(common, w.own.idle)
 	w.rule.Store(&outage.Rule{
 		Tick: set.Tick, Gap: outage.LeastGap(set.Tick, shortest), Hold: set.OutageGrace >= 0, Longest: longest, Busy: outage.MinBusy,
-		Memory: max(set.Horizon, longest, set.CloseGrace), Shortest: idle, Usual: cmp.Or(usual, idle),
+		Memory: max(set.Horizon, longest, set.CloseGrace), Shortest: idle, Usual: cmp.Or(w.usual.timeout, common, idle),
 	})
 }
 
@@ -86,6 +92,20 @@ func (w *Watcher) extendRule(own *reap.ConnLimits) {
 	}
 	if all != w.own {
 		w.own = all
+		w.put(w.Settings())
+	}
+}
+
+// noteUsual takes note of the idle timeout that is usual in a Shard with a number of connections.
+func (w *Watcher) noteUsual(shard uint32, open int, timeout time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if timeout == 0 || open < w.usual.of && shard != w.usual.shard {
+		w.usual.of -= w.usual.of/8 + 1 // it may have lost its connections
+		return
+	}
+	changes := timeout != w.usual.timeout
+	if w.usual.timeout, w.usual.shard, w.usual.of = timeout, shard, open; changes {
 		w.put(w.Settings())
 	}
 }

@@ -65,12 +65,15 @@ func TestASlowClientIsClosed(t *testing.T) {
 	}
 }
 
-// TestAShutdownEndsOpenPages: serveReal requires that Shutdown returns in time.
 func TestAShutdownEndsOpenPages(t *testing.T) {
-	addr := serveReal(t, newHandler(t, Config{Open: true}).NewServer())
-	page := raw(t, addr, "GET /api/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+	srv := newHandler(t, Config{Open: true}).NewServer()
+	page := raw(t, serveReal(t, srv), "GET /api/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+	_, err := page.Read(make([]byte, 1))
+	require.NoError(t, err)
 	go func() { _, _ = io.Copy(io.Discard, page) }()
-	time.Sleep(50 * time.Millisecond) // it is open
+	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	defer cancel()
+	require.NoError(t, srv.Shutdown(ctx))
 }
 
 func TestARequestThatIsTooLargeIsRefused(t *testing.T) {

@@ -72,6 +72,14 @@ func (b budget) most() int {
 	return b.allowed - b.inUse - b.engine() - reserve
 }
 
+// bound returns a limit of connections within those that there are descriptors for. 0 is none.
+func (b budget) bound(limit int) int {
+	if most := b.most(); most > 0 {
+		return min(cmp.Or(limit, most), most)
+	}
+	return limit
+}
+
 // why returns the reason why a limit of connections is not higher.
 func (b budget) why(limit int) string {
 	if most := b.most(); most > 0 && limit >= most && limit != b.wanted {

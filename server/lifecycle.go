@@ -99,7 +99,8 @@ func (s *Server) serve(set *setup) error {
 		return err
 	}
 	s.acceptors.Store(acceptors)
-	acceptors.room.widen(s.reaper.Config().MaxConnections) // OnBoot may have raised it
+	// OnBoot may have raised it.
+	acceptors.room.widen(set.budget.bound(s.reaper.Config().MaxConnections))
 	defer s.acceptors.Store(nil)
 	if s.cfg.OnStarted != nil {
 		s.cfg.OnStarted(s)

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"cmp"
 	"context"
 	"net"
 	"slices"
@@ -72,13 +71,11 @@ func (s *Server) Reaper() *idle.Reaper { return s.reaper }
 // leaves it zero: MaxConnections, which stays within the limit of descriptors, OutputLimit.Total
 // and KeepClosed. [settings.Watcher.Run] takes it. Safe for concurrent use, not on an event loop.
 func (s *Server) Update(edit func(*idle.Config)) error {
-	limit, most := 0, s.setup.Load().budget.most()
+	limit, b := 0, s.setup.Load().budget
 	err := s.reaper.Update(func(cfg *idle.Config) {
 		edit(cfg)
-		if most > 0 {
-			cfg.MaxConnections = min(cmp.Or(cfg.MaxConnections, most), most)
-		}
-		limit = cfg.MaxConnections
+		limit = b.bound(cfg.MaxConnections)
+		cfg.MaxConnections = limit
 		s.cfg.complete(cfg)
 	})
 	if a := s.acceptors.Load(); err == nil && a != nil {

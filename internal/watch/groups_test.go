@@ -191,26 +191,6 @@ func TestALargeGroupIsFoundAmongThousands(t *testing.T) {
 	require.Contains(t, slices.Collect(maps.Keys(p.watched())), reap.Group{Name: "large"})
 }
 
-// TestASampleIsOfAllConnections has connections that send in the order of opening.
-func TestASampleIsOfAllConnections(t *testing.T) {
-	w := newTown(t, 1200)
-	w.inRow = true
-	w.live(90*time.Second, true)
-	require.Zero(t, w.Stats(&Counters{}, true).GroupSuspensions)
-	members := w.sample(network0).members
-	require.Len(t, members, sampleSeen)
-	require.True(t, slices.ContainsFunc(members, func(m member) bool { return m.id >= 1000 }))
-	below := 0
-	for id := range uint32(1200) {
-		if w.Random(id, w.At(id)) < w.sample(network0).highest {
-			below++
-		}
-	}
-	require.Equal(t, sampleSeen-1, below, "the members have the lowest ranks")
-	w.live(10*time.Second, false)
-	require.Contains(t, w.held(), network0)
-}
-
 // TestOneOfAGroupIsHeard silences all connections of a group but one, which is in no sample.
 func TestOneOfAGroupIsHeard(t *testing.T) {
 	w := newTown(t, 3000)
@@ -341,19 +321,6 @@ func TestHandshakesAreNotHeldByGroups(t *testing.T) {
 	require.Equal(t, reap.NoHandshake, lim.Judge(&facts, all, w.now).Reason)
 	facts.Ready = true
 	require.True(t, lim.Judge(&facts, all, w.now).PutOff, "an idle timeout is held")
-}
-
-// TestSamplesAreGivenBack closes all connections.
-func TestSamplesAreGivenBack(t *testing.T) {
-	w := newTown(t, 48)
-	w.live(5*time.Second, true)
-	require.EqualValues(t, 48, w.watched()[network0].size.Load())
-	for id, c := range w.conns {
-		w.Drop(uint32(id), c)
-	}
-	require.Zero(t, w.watched()[network0].size.Load())
-	require.Empty(t, w.Groups.list)
-	require.Empty(t, w.groups.offers)
 }
 
 // TestGroupsEndWithTheirLimits switches holds off during one.
@@ -491,34 +458,6 @@ func TestOnlyBusyMembersCount(t *testing.T) {
 	require.Equal(t, rule.Busy-3, one.monitor.State().Count.Enough(), "each counts once")
 }
 
-// TestASilentConnectionLeavesItsSample has connections with requests longer than a timeout.
-func TestASilentConnectionLeavesItsSample(t *testing.T) {
-	w := newTown(t, 96)
-	for _, c := range w.conns[:48] {
-		c.Hold()
-	}
-	w.live(20*time.Second, true)
-	require.Len(t, w.sample(network0).members, 96)
-	w.group = append(make([]int, 48), slices.Repeat([]int{1}, 48)...)
-	w.live(40*time.Second, false, true)
-	require.Len(t, w.sample(network0).members, 48)
-}
-
-// TestTheNextConnectionIsInNoSample opens connections of one network in the places of another's.
-func TestTheNextConnectionIsInNoSample(t *testing.T) {
-	w := newTown(t, 48, 48)
-	w.live(10*time.Second, true, true)
-	for id := range 24 {
-		w.Drop(uint32(id), w.conns[id])
-	}
-	for range 24 {
-		id, c := w.open()
-		w.conns[id], w.group[id], w.ids[c] = c, 1, int(id)
-	}
-	w.live(10*time.Second, true, true)
-	require.Len(t, w.sample(network0).members, 24)
-}
-
 // TestALoopThatIsLateAtTheEndOfAHold looks at no connection for a while, before which all held
 // verdicts would have been executed.
 func TestALoopThatIsLateAtTheEndOfAHold(t *testing.T) {
@@ -553,57 +492,6 @@ func TestASilenceOfAGroupDoesNotShortenOneOfAll(t *testing.T) {
 		}
 	}
 	require.Empty(t, w.closed, "verdicts are held for two limits after the last byte of all")
-}
-
-// TestConnectionsWithoutATimeoutTakeNoPlaceInASample has many subscribers in the network of a few
-// clients, and one client that has asked for a timeout of a day. One front end knows when each was
-// heard, and one asks.
-func TestConnectionsWithoutATimeoutTakeNoPlaceInASample(t *testing.T) {
-	cfg := testConfig{ReadTimeout: 32 * time.Second, Tick: 100 * time.Millisecond}
-	for _, p := range []*testPort{newTestPort(t, cfg), newAskingPort(t, cfg)} {
-		w := newTownOf(p, 100, 4000)
-		for id := range w.group {
-			w.group[id] = 0
-			if id >= 100 {
-				require.NoError(t, w.SetLimits(uint32(id), w.conns[id], reap.ConnLimits{ReadTimeout: -1}))
-			}
-		}
-		long, c := w.open()
-		require.NoError(t, w.SetLimits(long, c, reap.ConnLimits{ReadTimeout: 24 * time.Hour}))
-		w.ids[c] = len(w.conns)
-		w.conns, w.group = append(w.conns, c), append(w.group, 1)
-		all := w.conns
-		speak := func(d time.Duration, n int) {
-			w.conns = all[:n]
-			w.live(d, true, true)
-		}
-		speak(100*time.Second, 100)
-		speak(37*time.Second, 0)
-		require.Empty(t, w.closed)
-	}
-}
-
-// TestAGroupWithHeartbeatsIsHeld has peers that send together every 15 s, and are pinged before
-// their silence is noticed.
-func TestAGroupWithHeartbeatsIsHeld(t *testing.T) {
-	p := newTestPort(t, testConfig{ReadTimeout: 32 * time.Second, Tick: 100 * time.Millisecond})
-	cfg := p.Settings().Config
-	cfg.Limits.Read, cfg.Limits.Heartbeat = 0, verdict.Heartbeat{Interval: 20 * time.Second, Retry: 20 * time.Second, MaxMissed: 3}
-	p.put(newSettings(p.form, cfg, 2, overlay{}, nil, 0))
-	w := newTownOf(p, 48, 48)
-	together := func(d time.Duration, speak bool) {
-		for end := w.now.Add(d); w.now < end; {
-			w.live(w.Clock.Tick(), false, true)
-			for _, c := range w.conns[:48] {
-				if speak && int(w.now/mono.Time(w.Clock.Tick()))%150 == 0 {
-					c.Front.Heard = w.Clock.Stamp().Short()
-				}
-			}
-		}
-	}
-	together(3*time.Minute, true)
-	together(90*time.Second, false)
-	require.Empty(t, w.closed)
 }
 
 // TestOutageGraceBoundsTheSilenceOfAGroup: it is one of the silences that may hold.

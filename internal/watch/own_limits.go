@@ -1,10 +1,7 @@
 package watch
 
 import (
-	"cmp"
 	"fmt"
-	"slices"
-	"time"
 
 	"github.com/idlewheel/idlewheel/reap"
 )
@@ -51,36 +48,6 @@ func (t *limitsTable) take(set *Settings, own reap.ConnLimits) (uint16, error) {
 	}
 	t.uses[i]++
 	return i, nil
-}
-
-// usual returns the shortest idle timeout that half of the connections have or exceed, of those
-// that have one. The others of all connections have the common limits.
-func (t *limitsTable) usual(common *Limits, open int) time.Duration {
-	type used struct {
-		limit time.Duration
-		uses  int
-	}
-	var list []used
-	sum := 0
-	add := func(lim *Limits, uses int) {
-		if limit := lim.ShortestIdle(); limit > 0 && uses > 0 {
-			list, sum = append(list, used{limit, uses}), sum+uses
-		}
-	}
-	for i, n := range t.uses {
-		if n > 0 && i > 0 {
-			add(t.all[i], int(n))
-			open -= int(n)
-		}
-	}
-	add(common, open)
-	slices.SortFunc(list, func(a, b used) int { return cmp.Compare(a.limit, b.limit) })
-	for _, u := range list {
-		if sum -= 2 * u.uses; sum <= 0 {
-			return u.limit
-		}
-	}
-	return 0
 }
 
 func (t *limitsTable) free() (uint16, error) {

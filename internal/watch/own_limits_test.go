@@ -6,7 +6,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/idlewheel/idlewheel/internal/connstate"
 	"github.com/idlewheel/idlewheel/internal/mono"
 	"github.com/idlewheel/idlewheel/reap"
 )
@@ -125,38 +124,4 @@ func TestAStopIsAsLongForLimitsOfAConnection(t *testing.T) {
 		return p.now
 	}
 	require.Equal(t, closed(timeout, 0), closed(time.Minute, timeout))
-}
-
-// TestHalfOfTheConnectionsSayWhatIsUsual has clients with a timeout of their own below that of the
-// Config, and one with a very short one.
-func TestHalfOfTheConnectionsSayWhatIsUsual(t *testing.T) {
-	p := newTestPort(t, testConfig{ReadTimeout: time.Hour, Tick: 100 * time.Millisecond})
-	usual := func() time.Duration {
-		for range 100 {
-			p.pass(10 * time.Second)
-			for p.Groups.Step() {
-			}
-		}
-		return p.Rule().Usual
-	}
-	var ids []uint32
-	for n := range 12 {
-		id, c := p.open()
-		c.Spare(connstate.Exempt, true)
-		own := reap.ConnLimits{ReadTimeout: 90 * time.Second}
-		if n == 0 {
-			own.ReadTimeout = time.Second
-		}
-		require.NoError(t, p.SetLimits(id, c, own))
-		ids = append(ids, id)
-	}
-	require.Equal(t, 90*time.Second, usual())
-	for _, id := range ids[:6] {
-		p.Drop(id, p.At(id))
-	}
-	for range 8 {
-		_, c := p.open()
-		c.Spare(connstate.Exempt, true)
-	}
-	require.Equal(t, time.Hour, usual())
 }

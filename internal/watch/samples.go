@@ -48,6 +48,7 @@ type samples[C any] struct {
 	due    mono.Time // when the next one begins
 
 	counts map[reap.Group]int // the connections in this pass
+	idle   idleCount          // of the connections sorted so far
 	sorted uint32             // the connection that is sorted next
 	left   int                // connections to sort in this step
 	pass   mono.Time          // when the next pass begins, or before now
@@ -168,7 +169,8 @@ func (all *samples[C]) endPass(now mono.Time, rule *outage.Rule) {
 		maps.DeleteFunc(all.counts, func(name reap.Group, n int) bool { return n < least && name.Remote.IsValid() })
 	}
 	s.Watcher.offer(s.Number, all.counts)
-	s.Watcher.noteUsual(s.Number, s.Open, s.limits.usual(s.Set.Common, s.Open))
+	s.Watcher.noteUsual(s.Number, all.idle.all, all.idle.usual())
+	all.idle = idleCount{}
 	all.counts, all.sorted, all.left, all.pass = nil, 0, 0, now.Add(rule.Shortest/sortPart)
 }
 
@@ -178,6 +180,7 @@ func (all *samples[C]) endPass(now mono.Time, rule *outage.Rule) {
 func (all *samples[C]) sort(id uint32, c *Conn[C], watched map[reap.Group]*group, now mono.Time) {
 	s := all.shard
 	counts := all.counts
+	all.idle.add(s.LimitsOf(c).ShortestIdle())
 	heard := now
 	if !s.asks { // otherwise the kernel says it later
 		heard = s.port.Heard(c, now)

@@ -39,8 +39,8 @@ type Config struct {
 	// as activity for WriteTimeout and AllTimeout.
 	OnIdle func(c gnet.Conn, ev Event) gnet.Action
 
-	// FirstByteTimeout is how long the peer may take to send its first byte. One that came before the
-	// connection was enrolled in an engine counts, where the kernel tells.
+	// FirstByteTimeout is how long the peer may take to send its first byte. One that came before
+	// the connection was enrolled in an engine counts, where the kernel tells.
 	FirstByteTimeout time.Duration
 
 	// HandshakeTimeout is how long it may take until the handler calls [Conn.Ready]. Bytes do not
@@ -77,8 +77,8 @@ type Config struct {
 	MaxAge, MaxAgeGrace time.Duration
 
 	// Goodbye returns the last bytes for the peer of a connection that is being reaped, or nil. It
-	// is called before OnClose, or at the beginning of MaxAgeGrace. It is not called for a connection
-	// that is reset. It must not change the bytes afterwards.
+	// is called before OnClose, or at the beginning of MaxAgeGrace. It is not called for a
+	// connection that is reset. It must not change the bytes afterwards.
 	Goodbye func(c gnet.Conn, reason *ReapError) []byte
 
 	// ReconnectSpread is the time over which the clients of a drain should connect again, so that

@@ -95,8 +95,8 @@ type Config struct {
 
 	// MaxConnections is the limit of open connections. When it is reached, of 64 connections the
 	// one that has been silent longest ends. If there is none that may end, the new connection is
-	// closed, and Accept waits for the next one. Held connections stay. Goroutines that are in Accept
-	// or Admit together may exceed the limit by one each.
+	// closed, and Accept waits for the next one. Held connections stay. Goroutines that are in
+	// Accept or Admit together may exceed the limit by one each.
 	MaxConnections int
 
 	// WaitForRoom makes new connections wait at MaxConnections, instead of being closed: Accept
@@ -139,8 +139,8 @@ type Config struct {
 	// Unwrap returns the connection inside one that has no method NetConn, such as those of
 	// golang.org/x/net/netutil, of proxies and of multiplexers of others, or nil if there is none.
 	// Otherwise such a connection is not watched. It is called on any goroutine. Update does not
-	// change it. A type that embeds a *net.TCPConn needs none, but its RemoteAddr must not block, as
-	// one that waits for a PROXY header does: Accept calls it.
+	// change it. A type that embeds a *net.TCPConn needs none, but its RemoteAddr must not block,
+	// as one that waits for a PROXY header does: Accept calls it.
 	Unwrap func(c net.Conn) net.Conn
 
 	// Stamp wraps each connection that Accept returns, to note when its Read returned bytes. It is

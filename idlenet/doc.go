@@ -54,8 +54,8 @@
 // once. A connection that its server drops without a Close stays open until a limit ends it: the
 // Reaper keeps it from the garbage collector, with ObserveOnly too. If the Reaper has ended a
 // connection, the connection and its reason are kept for a minute longer, and at most 32,768 of
-// them. The goroutine that looks ends when no connection is open and no reason is kept.
-// If the Listener of [Listen] is closed, it ends when no connection is open.
+// them. The goroutine that looks ends when no connection is open and no reason is kept. If the
+// Listener of [Listen] is closed, it ends when no connection is open.
 //
 // # Precision
 //

@@ -241,7 +241,12 @@ func TestARequestBetweenTheVerdictAndTheEndIsAnswered(t *testing.T) {
 		require.False(t, v.answered())
 		next <- func() { v.get("") }
 		if reason == reap.Shed {
-			time.Sleep(2 * cfg.ShedProtect)
+			eventually(t, "it may be shed", func() bool {
+				found, err := s.Inspect(t.Context(), Query{Limit: 1})
+				require.NoError(t, err)
+				one := found.Connections[0]
+				return min(one.ReadIdle, one.WriteIdle) > 2*cfg.ShedProtect
+			})
 			s.visit(t)
 		}
 		require.True(t, v.answered())

@@ -154,11 +154,18 @@ func TestAResetIsForItsConnection(t *testing.T) {
 			again <- struct{}{}
 		}
 	}})
+	closes := make(chan struct{})
+	r.spawn = func(call func()) {
+		go func() {
+			call()
+			close(closes)
+		}()
+	}
 	client, c := tcpPair(t)
 	_, err := r.Admit(c)
 	require.NoError(t, err)
 	eventually(t, "it is used again", func() bool { return len(again) == 1 })
-	time.Sleep(100 * time.Millisecond)
+	receive(t, closes)
 	_, err = client.Write([]byte("x"))
 	require.NoError(t, err)
 	_, err = c.Read(make([]byte, 1))

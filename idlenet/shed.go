@@ -10,8 +10,8 @@ import (
 const (
 	// shedSample is the number of connections among which one is chosen to make room.
 	shedSample = 64
-	// passedForSample is the number of ids that are passed for it at most, in all shards together: 12
-	// µs. There may be many free ones if MaxConnections was reduced.
+	// passedForSample is the number of ids that are passed for it at most, in all shards together:
+	// 12 µs. There may be many free ones if MaxConnections was reduced.
 	passedForSample = 1 << 12
 )
 

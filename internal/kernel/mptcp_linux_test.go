@@ -64,7 +64,10 @@ func TestAskMultipath(t *testing.T) {
 		AskUnlessFresh(p.fd, time.Hour, &ev)
 		require.True(t, ev.HalfEnded)
 		require.NoError(t, p.near.(*net.TCPConn).CloseWrite())
-		time.Sleep(50 * time.Millisecond)
+		both := []unix.PollFd{{Fd: int32(p.fd)}}
+		n, err := unix.Poll(both, 10_000)
+		require.NoError(t, err)
+		require.Equal(t, 1, n, "both sides end: POLLHUP")
 		ev = ask(p.fd)
 		require.Equal(t, verdict.Unread, ev.Found, "the server may still read them")
 		require.True(t, ev.HalfEnded)

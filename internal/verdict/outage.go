@@ -138,8 +138,8 @@ type Away struct {
 	// HeldSince is the beginning of a silence of all connections that lasts, 0 if there is none.
 	// Verdicts about peers are held meanwhile.
 	HeldSince mono.Time
-	// Holds are the beginnings of such silences in ascending order, of all connections and of groups.
-	// HeldSince is the first. They are known in Group only.
+	// Holds are the beginnings of such silences in ascending order, of all connections and of
+	// groups. HeldSince is the first. They are known in Group only.
 	Holds []mono.Time
 	// Loop are the outages of Server and the times in which the event loop of the connection was
 	// blocked. They count for limits that need the loop. Idle timeouts do not: the kernel receives

@@ -56,13 +56,10 @@ func runChild(addr string) int {
 		panic(err)
 	}
 	return runEngine(r, e, addr, 2, func() {
-		untilEOF()
+		_, _ = io.Copy(io.Discard, os.Stdin)
 		_ = json.NewEncoder(os.Stdout).Encode(r.Stats())
 	})
 }
-
-// untilEOF reads the standard input to its end.
-func untilEOF() { _, _ = io.Copy(io.Discard, os.Stdin) }
 
 // runEngine runs a handler around an echo until serve returns.
 func runEngine(h gnet.EventHandler, e *echo, addr string, loops int, serve func()) int {
@@ -84,8 +81,7 @@ func runEngine(h gnet.EventHandler, e *echo, addr string, loops int, serve func(
 	return 0
 }
 
-// A child is a server in a process of its own, which a test can stop or let panic. Benchmarks use
-// it, and a stage has one.
+// A child is a server in a process of its own, which a test can stop or let panic. A stage has one.
 type child struct {
 	cmd    *exec.Cmd
 	addr   net.Addr
@@ -98,17 +94,8 @@ func startChild(t testing.TB, addr string) *child {
 	t.Helper()
 	exe, err := os.Executable()
 	require.NoError(t, err)
-	cmd := exec.Command(exe)
-	cmd.Env = append(os.Environ(), childEnv+"="+addr)
-	return startCommand(t, cmd)
-}
-
-// startCommand starts a server that prints its address and ends with its standard input.
-func startCommand(t testing.TB, cmd *exec.Cmd) *child {
-	t.Helper()
-	c := &child{cmd: cmd, stderr: new(strings.Builder)}
-	c.cmd.Stderr = c.stderr
-	var err error
+	c := &child{cmd: exec.Command(exe), stderr: new(strings.Builder)}
+	c.cmd.Env, c.cmd.Stderr = append(os.Environ(), childEnv+"="+addr), c.stderr
 	c.stdin, err = c.cmd.StdinPipe()
 	require.NoError(t, err)
 	out, err := c.cmd.StdoutPipe()
@@ -131,12 +118,6 @@ func startCommand(t testing.TB, cmd *exec.Cmd) *child {
 	return c
 }
 
-// stop ends the child.
-func (c *child) stop() {
-	_ = c.stdin.Close()
-	_ = c.cmd.Wait()
-}
-
 // finish ends the child and returns its Stats.
 func (c *child) finish(t testing.TB) (s Stats) {
 	t.Helper()
@@ -144,44 +125,4 @@ func (c *child) finish(t testing.TB) (s Stats) {
 	require.NoError(t, json.NewDecoder(c.stdout).Decode(&s))
 	require.NoError(t, c.cmd.Wait(), "%s", c.stderr)
 	return s
-}
-
-// expiryTimeout is the timeout of the servers of BenchmarkMassExpiry.
-const expiryTimeout = 4 * time.Second
-
-// expiryPrefix is followed by the name of a server in childEnv.
-const expiryPrefix = "expiry:"
-
-// expiryServer returns the handler of a server of BenchmarkMassExpiry.
-func expiryServer(name string) (gnet.EventHandler, *echo) {
-	e := newEcho()
-	if name == "AfterFunc" {
-		return &afterFunc{e}, e
-	}
-	r, err := Middleware(e, Config{ReadTimeout: expiryTimeout})
-	if err != nil {
-		panic(err)
-	}
-	if name == "unbounded" { // closes everything that is due in one task
-		r.taskTime = time.Hour
-	}
-	return r, e
-}
-
-// afterFunc closes silent connections with one time.AfterFunc each. Each message resets it.
-type afterFunc struct{ *echo }
-
-func (h *afterFunc) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
-	c.SetContext(time.AfterFunc(expiryTimeout, func() { _ = c.Close() }))
-	return h.echo.OnOpen(c)
-}
-
-func (h *afterFunc) OnTraffic(c gnet.Conn) gnet.Action {
-	c.Context().(*time.Timer).Reset(expiryTimeout)
-	return h.echo.OnTraffic(c)
-}
-
-func (h *afterFunc) OnClose(c gnet.Conn, err error) gnet.Action {
-	c.Context().(*time.Timer).Stop()
-	return h.echo.OnClose(c, err)
 }

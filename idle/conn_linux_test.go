@@ -58,19 +58,14 @@ func (a account) outcome(except map[string]bool) (o loginOutcome) {
 // dialNamed connects from an address that the server can tell apart, also over a unix socket.
 func dialNamed(t testing.TB, addr net.Addr) net.Conn {
 	t.Helper()
-	c, err := dialFrom(addr)
-	require.NoError(t, err)
-	t.Cleanup(func() { c.Close() })
-	return c
-}
-
-// dialFrom is dialNamed without a test.
-func dialFrom(addr net.Addr) (net.Conn, error) {
 	var d net.Dialer
 	if addr.Network() == "unix" {
 		d.LocalAddr = &net.UnixAddr{Name: fmt.Sprintf("@idlewheel-%d", rand.Uint64()), Net: "unix"}
 	}
-	return d.Dial(addr.Network(), addr.String())
+	c, err := d.Dial(addr.Network(), addr.String())
+	require.NoError(t, err)
+	t.Cleanup(func() { c.Close() })
+	return c
 }
 
 // TestAStopDuringAHandshakeClosesNoClient stops the server for one and a half timeouts. Its clients

@@ -17,7 +17,7 @@ import (
 // sockets. A task that posts the next one itself would stop all I/O: gnet runs its task queue until
 // the queue is empty. The slowest living connection waits twice as long while 15,000 dead
 // connections are closed, if the pause is 0.1 ms and a task takes up to 2 ms. If the pause is 1 ms,
-// closing takes 1.5 times as long (BenchmarkMassExpiry).
+// closing takes 1.5 times as long.
 const pause = 200 * time.Microsecond
 
 // spareLoops is the least number of loops without connections that are kept. Otherwise single
@@ -76,7 +76,7 @@ func newLoop(r *Reaper, el gnet.EventLoop, number uint32) *loop {
 	l := &loop{clock: &r.watch.Clock, kernel: &r.kernel, el: el, root: rootOfStack(), crowd: &r.crowd}
 	l.layers, l.refused = make(layers), make(refusals)
 	l.timers = conntimer.New[*conn](r.watch.Clock.Tick())
-	l.task.time, l.task.more = r.taskTime, r.watch.Wake
+	l.task.more = r.watch.Wake
 	l.task.followed.Store(r.watch.Monitor.State())
 	l.outputs.all, l.outputs.largestOfOthers, l.outputs.due = &r.output, r.largestOutput, never
 	l.task.setDue(never)

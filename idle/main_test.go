@@ -32,21 +32,15 @@ var childKinds = map[string]func(arg string) int{}
 //	  site           a server on gnet with a Reaper; echo: its handler
 //	  wrappedSite    a site with layers around or inside its Reaper; tlsLayer: a layer
 //	  fleet          many clients on one goroutine
-//	  pacer          clients that measure the latency of echoes
 //	with a server in a process of its own
 //	  child          the process; the test stops it
 //	  play, stage    a server with a witness as its handler, and the child that runs it
 //	  witness        a handler that records what happens to its connections
-//	  oracle         judges what a server did by what its real peers did
 func TestMain(m *testing.M) {
 	if child := os.Getenv(childEnv); child != "" {
 		kind, arg, _ := strings.Cut(child, " ")
 		if run := childKinds[kind]; run != nil {
 			os.Exit(run(arg))
-		}
-		if name, ok := strings.CutPrefix(child, expiryPrefix); ok {
-			h, e := expiryServer(name)
-			os.Exit(runEngine(h, e, "tcp://127.0.0.1:0", 2, untilEOF))
 		}
 		os.Exit(runChild(child))
 	}

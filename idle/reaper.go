@@ -33,7 +33,6 @@ type Reaper struct {
 	next        gnet.EventHandler
 	kernel      questions
 	startDriver func(*driver) // starts drive in a goroutine; a simulation has its own
-	taskTime    time.Duration
 
 	watch    watch.Watcher
 	crowd    crowd
@@ -75,7 +74,7 @@ var realKernel = questions{kernel.Ask, kernel.HoldsOutput}
 
 // newReaper returns a Reaper with a checked Config. A simulation passes its own clock and kernel.
 func newReaper(next gnet.EventHandler, cfg watch.Config, elapsed func() mono.Time, ask questions) *Reaper {
-	r := &Reaper{next: next, taskTime: taskTime, kernel: ask, live: make(map[*loop]bool)}
+	r := &Reaper{next: next, kernel: ask, live: make(map[*loop]bool)}
 	r.watch.Init(&form, cfg, elapsed)
 	r.crowd.watcher = &r.watch
 	r.startDriver = func(d *driver) { go r.drive(d) }

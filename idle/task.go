@@ -25,9 +25,8 @@ const (
 
 // A taskState tells the driver whether a loop needs a task.
 type taskState struct {
-	due  mono.Time     // when the next task is needed; owned by the loop goroutine
-	time time.Duration // the length of a task; immutable
-	more func()        // asks the driver for another task; immutable
+	due  mono.Time // when the next task is needed; owned by the loop goroutine
+	more func()    // asks the driver for another task; immutable
 
 	// Atomic.
 	dueAt    atomic.Int64                 // copy of due
@@ -58,7 +57,7 @@ func (l *loop) run(context.Context) error {
 	l.task.followed.Store(state)
 	l.noteLateTask(began)
 	// A loop that is further behind gets a longer task: dead and living connections share the loop.
-	end := began.Add(max(l.task.time, min(l.Counters.LoopDelay/behindPerTask, maxTaskTime)))
+	end := began.Add(max(taskTime, min(l.Counters.LoopDelay/behindPerTask, maxTaskTime)))
 	spent := func() bool { return l.stop != nil || l.clock.Elapsed() >= end }
 	half := began.Add(end.Sub(began) / 2)
 	for !l.IsAdapted() && l.stop == nil && l.clock.Elapsed() < half {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"strings"
 	"sync"
@@ -13,9 +14,7 @@ import (
 // The program runs itself as a server, and the test binary does the same. The Java source is named
 // from the folder of the module.
 func TestMain(m *testing.M) {
-	if len(os.Args) == 3 && os.Args[1] == childVerb {
-		os.Exit(child(os.Args[2]))
-	}
+	runAsChild()
 	if err := os.Chdir(".."); err != nil {
 		panic(err)
 	}
@@ -24,16 +23,20 @@ func TestMain(m *testing.M) {
 
 func TestServersCloseSilentConnections(t *testing.T) {
 	// The clock of tnet moves once a second: with less room it may close living connections.
-	l := load{n: 200, heartbeat: time.Second / 2, timeout: 2 * time.Second, stop: 3 * time.Second}
+	l := load{n: 200, living: 10, heartbeat: time.Second / 2, timeout: 2 * time.Second, stop: 3 * time.Second}
 	var all sync.WaitGroup // the servers wait most of the time, so all of them run at once
 	for _, k := range kinds() {
 		all.Go(func() {
 			f, err := measure(k, l)
+			if errors.Is(err, errTooBusy) && !strings.Contains(k.name, "idle") {
+				t.Logf("%s: %v", k.name, err)
+				return
+			}
 			if err != nil {
 				t.Errorf("%s: %v", k.name, err)
 				return
 			}
-			if _, ok := f["latest"]; ok != (k.reaps && k.serve != nil) || f["early"] != 0 && !k.early {
+			if _, ok := f["latest"]; ok != k.reaps || f["early"] != 0 && !k.early {
 				t.Errorf("%s: lateness is known: %v; %g closed too early", k.name, ok, f["early"])
 			}
 			if k.serve != nil && (f["bytes"] <= 0 || f["echo"] <= 0) {
@@ -56,9 +59,9 @@ func TestRender(t *testing.T) {
 	for _, want := range []string{
 		"go -C bench run ./alternatives --runs 2",
 		"with 4,000 connections",
-		"| gnet alone | 2,000 (1,000–3,000) | - | - | - | - | - |",
-		"| gnet, idle.Middleware | 4,000 ×2.00 | - | - | - | 0 | 0 |",
-		"| Netty | - | - | - | - | - | not installed |",
+		"| gnet alone | 2,000 (1,000–3,000) | - | - | - | - | - | - | - |",
+		"| gnet, idle.Middleware | 4,000 ×2.00 | - | - | - | - | 0 | - | 0 |",
+		"| Netty | - | - | - | - | - | - | - | not installed |",
 	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("the table lacks %q:\n%s", want, got)

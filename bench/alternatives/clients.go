@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -105,6 +106,19 @@ func (f *fleet) sendHeartbeats(length time.Duration) (sent int) {
 	}
 	time.Sleep(length - time.Since(began))
 	return sent
+}
+
+// sendAll sends a byte per client, at once.
+func (f *fleet) sendAll() {
+	for _, c := range f.conns {
+		_ = c.send() // the end of a connection has its time
+	}
+}
+
+// ends returns when the first and the last connection ended.
+func (f *fleet) ends() (first, last time.Time) {
+	byEnd := func(a, b *client) int { return a.end.Compare(b.end) }
+	return slices.MinFunc(f.conns, byEnd).end, slices.MaxFunc(f.conns, byEnd).end
 }
 
 // awaitEnd reports whether the server has closed all connections within a time.

@@ -7,6 +7,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 	"time"
@@ -15,13 +16,27 @@ import (
 	"github.com/idlewheel/idlewheel/bench/internal/rounds"
 )
 
-// childVerb is the hidden first argument of a process that serves.
-const childVerb = "child"
+// Verbs are the hidden first argument of child processes.
+const (
+	serveVerb  = "serve"
+	livingVerb = "living"
+)
+
+var verbs = map[string]func(arg string) error{serveVerb: decode(serve), livingVerb: decode(live)}
+
+// decode returns a function that decodes an argument and passes it to run.
+func decode[T any](run func(arg T, in io.Reader, out io.Writer) error) func(string) error {
+	return func(arg string) error {
+		var decoded T
+		if err := json.Unmarshal([]byte(arg), &decoded); err != nil {
+			return err
+		}
+		return run(decoded, os.Stdin, os.Stdout)
+	}
+}
 
 func main() {
-	if len(os.Args) == 3 && os.Args[1] == childVerb {
-		os.Exit(child(os.Args[2]))
-	}
+	runAsChild()
 	o := rounds.Flags("results/alternatives.md", 3)
 	text, err := compare(o)
 	if err == nil {
@@ -33,23 +48,22 @@ func main() {
 	}
 }
 
-// child serves for another process and returns the exit code.
-func child(arg string) int {
-	var j job
-	err := json.Unmarshal([]byte(arg), &j)
-	if err == nil {
-		err = serve(j, os.Stdin, os.Stdout)
+// runAsChild runs a child process and ends it, if this is one.
+func runAsChild() {
+	if len(os.Args) != 3 || verbs[os.Args[1]] == nil {
+		return
 	}
-	if err != nil {
+	if err := verbs[os.Args[1]](os.Args[2]); err != nil {
 		fmt.Fprintln(os.Stderr, err)
-		return 1
+		os.Exit(1)
 	}
-	return 0
+	os.Exit(0)
 }
 
 // A load is what the clients of each server do.
 type load struct {
 	n         int           // number of connections
+	living    int           // number of those that go on while the others are silent
 	heartbeat time.Duration // time with one byte per connection and second
 	timeout   time.Duration // of the server, longer than the interval of the heartbeats
 	stop      time.Duration // time for which the process of the server is stopped
@@ -57,9 +71,9 @@ type load struct {
 
 // compare measures all servers and returns the table.
 func compare(o rounds.Options) (string, error) {
-	l := load{n: 4_000, heartbeat: 2 * time.Second, timeout: 2 * time.Second, stop: 3 * time.Second}
+	l := load{n: 15_000, living: 200, heartbeat: 2 * time.Second, timeout: 3 * time.Second, stop: 4 * time.Second}
 	if o.Quick {
-		l.n, l.heartbeat = 200, time.Second
+		l = load{n: 200, living: 10, heartbeat: time.Second, timeout: 2 * time.Second, stop: 3 * time.Second}
 	}
 	var names []string
 	for _, k := range kinds() {
@@ -77,8 +91,9 @@ var columns = []struct {
 	title, figure string
 	ratio         bool
 }{
-	{"heap and stacks, bytes per connection", "bytes", true}, {"echo, CPU µs", "echo", true}, {"late p99, ms", "late", false},
-	{"latest, ms", "latest", false}, {"early", "early", false}, {"cut off after a stop, %", "cut", false},
+	{"heap and stacks, bytes per connection", "bytes", true}, {"echo, CPU µs", "echo", true}, {"close, CPU µs", "close", false},
+	{"late p99, ms", "late", false}, {"latest, ms", "latest", false}, {"early", "early", false},
+	{"echo of living ones p99, ms", "living", false}, {"cut off after a stop, %", "cut", false},
 }
 
 const explanation = `Echo servers with %s connections on loopback. The clients are another process, on the same cores. Each cell has the
@@ -88,9 +103,11 @@ Each measurement is a process of its own; a round takes all servers in turn.
 - heap and stacks: after a garbage collection, with connections that have sent and received one byte. Buffers of the kernel
   are not included.
 - echo: user and system time of the server, while each connection sends a byte once a second for %v.
-- late: then all connections become silent. From the last byte sent to the end seen by the client, less the timeout of %v.
-  Early is the number of connections that were closed before their timeout. Here idle and idlenet have OutageGrace -1,
-  because by default they suspend verdicts if all peers fall silent together.
+- close, late, early: then all connections send at once and become silent. From the last byte sent to the end seen by the
+  client, less the timeout of %v. Early is the number of connections that were closed before their timeout. Here idle and
+  idlenet have OutageGrace -1, because by default they suspend verdicts if all peers fall silent together.
+- echo of living ones: %d others go on to exchange a message of 64 bytes each 50 ms, from a process of their own. Of the
+  messages that were due from 50 ms before the first close to the last one.
 - cut off after a stop: the process is stopped for %v, while each connection goes on to send a byte once a second. The
   part of these living connections that the server has closed.
 `
@@ -122,5 +139,5 @@ func render(o rounds.Options, l load, results rounds.Results) string {
 		fmt.Fprintf(&notes, "\nNetty is %s.\n", version)
 	}
 	return fmt.Sprintf("# Alternatives compared\n\n%s\n%s\n%s\n%s", o.Setting("go -C bench run ./alternatives"),
-		fmt.Sprintf(explanation, rounds.Thousands(l.n), l.heartbeat, l.timeout, l.stop), rounds.Table(table), &notes)
+		fmt.Sprintf(explanation, rounds.Thousands(l.n), l.heartbeat, l.timeout, l.living, l.stop), rounds.Table(table), &notes)
 }

@@ -8,35 +8,33 @@ import (
 	"time"
 
 	"github.com/idlewheel/idlewheel/bench/internal/netty"
+	"github.com/idlewheel/idlewheel/bench/internal/process"
 	"github.com/idlewheel/idlewheel/bench/internal/rounds"
 )
 
-// measure returns the figures of one server in one round. Those of a Java program are only about a
-// stop; without Java there are none.
+// measure returns the figures of one server in one round. Without Java, Netty has none.
 func measure(k kind, l load) (rounds.Figures, error) {
 	f := rounds.Figures{}
-	if k.serve != nil {
-		if err := measureCosts(k, l, f); err != nil {
-			return nil, err
+	if k.serve == nil {
+		if _, _, err := netty.Command(nettySource); err != nil {
+			return f, nil
 		}
-	} else if _, _, err := netty.Command(nettySource); err != nil {
-		return f, nil
 	}
-	if !k.reaps {
-		return f, nil
+	if err := measureCosts(k, l, f); err != nil || !k.reaps {
+		return f, err
 	}
 	return f, measureStop(k, l, f)
 }
 
-// measureCosts measures memory, echoes, and how late silent connections are closed.
+// measureCosts measures memory, echoes, and how silent connections are closed.
 func measureCosts(k kind, l load, f rounds.Figures) (err error) {
 	p, addr, err := start(k, job{k.name, l.timeout, true})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, p.Close()) }()
-	var before, after sample
-	if err := p.Ask("memory", &before); err != nil {
+	before, err := heap(k, p)
+	if err != nil {
 		return err
 	}
 	clients, err := dial(addr, l.n)
@@ -44,18 +42,22 @@ func measureCosts(k kind, l load, f rounds.Figures) (err error) {
 		return err
 	}
 	defer clients.close()
-	if err := p.Ask("memory", &after); err != nil {
+	after, err := heap(k, p)
+	if err != nil {
 		return err
 	}
-	f["bytes"] = float64(after.Heap-before.Heap) / float64(l.n)
-	if err := p.Ask("time", &before); err != nil {
+	if k.serve != nil {
+		f["bytes"] = float64(after-before) / float64(l.n)
+	}
+	sent := 0
+	took, err := used(p, func() error {
+		sent = clients.sendHeartbeats(l.heartbeat)
+		return nil
+	})
+	if err != nil {
 		return err
 	}
-	sent := clients.sendHeartbeats(l.heartbeat)
-	if err := p.Ask("time", &after); err != nil {
-		return err
-	}
-	f["echo"] = (after.CPU - before.CPU).Seconds() * 1e6 / float64(sent)
+	f["echo"] = took / float64(sent)
 	// The bytes of the last step may be in flight.
 	if lost := int64(sent) - clients.echoes.Load(); lost > int64(l.n) {
 		return fmt.Errorf("%d of %d echoes have not come", lost, sent)
@@ -63,14 +65,55 @@ func measureCosts(k kind, l load, f rounds.Figures) (err error) {
 	if !k.reaps {
 		return nil
 	}
-	return measureLateness(l, clients, f)
+	return measureExpiry(p, addr, l, clients, f)
 }
 
-// measureLateness lets all clients be silent.
-func measureLateness(l load, clients *fleet, f rounds.Figures) error {
-	if !clients.awaitEnd(l.timeout + 10*time.Second) {
-		return errors.New("not all silent connections were closed")
+// heap asks a server that is written in Go for its memory.
+func heap(k kind, p *process.Process) (bytes int64, err error) {
+	if k.serve != nil {
+		err = p.Ask("memory", &bytes)
 	}
+	return bytes, err
+}
+
+// used returns the processor time in microseconds that a server uses during a call.
+func used(p *process.Process, during func() error) (float64, error) {
+	before, err := p.CPU()
+	if err != nil {
+		return 0, err
+	}
+	if err := during(); err != nil {
+		return 0, err
+	}
+	after, err := p.CPU()
+	return (after - before).Seconds() * 1e6, err
+}
+
+// measureExpiry lets all clients send once more and be silent, while living ones go on.
+func measureExpiry(p *process.Process, addr string, l load, clients *fleet, f rounds.Figures) error {
+	living, err := startLiving(group{addr, l.living})
+	if err != nil {
+		return err
+	}
+	clients.sendAll()
+	began := time.Now()
+	took, err := used(p, func() error {
+		if !clients.awaitEnd(l.timeout + 10*time.Second) {
+			return errors.New("not all silent connections were closed")
+		}
+		return nil
+	})
+	var echoes latencies
+	if err == nil {
+		first, last := clients.ends()
+		echoes, err = endLiving(living, span{first.Add(-livingPeriod), last})
+	}
+	if err = errors.Join(err, living.Close()); err != nil {
+		return err
+	}
+	f["living"] = echoes.P99.Seconds() * 1000
+	messages := float64(l.living) * time.Since(began).Seconds() / livingPeriod.Seconds()
+	f["close"] = (took - messages*f["echo"]) / float64(l.n)
 	late := make([]float64, l.n) // milliseconds
 	f["early"] = 0
 	for i, c := range clients.conns {
@@ -83,6 +126,9 @@ func measureLateness(l load, clients *fleet, f rounds.Figures) error {
 	f["late"], f["latest"] = late[(l.n-1)*99/100], late[l.n-1]
 	return nil
 }
+
+// errTooBusy says that a machine is too busy to measure a server.
+var errTooBusy = errors.New("living connections were closed before the stop")
 
 // measureStop stops the process of the server, while the clients go on to send.
 func measureStop(k kind, l load, f rounds.Figures) (err error) {
@@ -98,7 +144,7 @@ func measureStop(k kind, l load, f rounds.Figures) (err error) {
 	defer clients.close()
 	clients.sendHeartbeats(l.timeout)
 	if n := clients.closed.Load(); n > 0 {
-		return fmt.Errorf("%d living connections were closed before the stop", n)
+		return fmt.Errorf("%d %w", n, errTooBusy)
 	}
 	if err := p.Signal(syscall.SIGSTOP); err != nil {
 		return err

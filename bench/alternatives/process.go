@@ -26,14 +26,8 @@ type job struct {
 	Silence bool          `json:"silence"` // at the end all clients become silent at the same moment
 }
 
-// A sample has the figures that a child reports about its process.
-type sample struct {
-	CPU  time.Duration `json:"cpu"`
-	Heap int64         `json:"heap"` // and stacks
-}
-
-// serve runs a server, prints its address, and prints a sample for each line it reads. The line
-// "memory" collects garbage first.
+// serve runs a server and prints its address. For each line it reads, it collects garbage and
+// prints the bytes of heap and stacks.
 func serve(j job, in io.Reader, out io.Writer) error {
 	time.AfterFunc(lifetime, func() { os.Exit(1) })
 	failed := make(chan error, 1)
@@ -47,11 +41,7 @@ func serve(j job, in io.Reader, out io.Writer) error {
 	}
 	reply := json.NewEncoder(out)
 	for lines := bufio.NewScanner(in); lines.Scan(); {
-		s := sample{CPU: process.CPU()}
-		if lines.Text() == "memory" {
-			s.Heap = process.HeapBytes()
-		}
-		if err := reply.Encode(s); err != nil {
+		if err := reply.Encode(process.HeapBytes()); err != nil {
 			return err
 		}
 	}
@@ -81,13 +71,15 @@ func command(k kind, j job) (*exec.Cmd, error) {
 		cmd, _, err := netty.Command(nettySource, strconv.FormatInt(j.Timeout.Milliseconds(), 10))
 		return cmd, err
 	}
+	return childCommand(serveVerb, j)
+}
+
+// childCommand returns the command of a child process of this program.
+func childCommand(verb string, arg any) (*exec.Cmd, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	arg, err := json.Marshal(j)
-	if err != nil {
-		return nil, err
-	}
-	return exec.Command(self, childVerb, string(arg)), nil
+	encoded, err := json.Marshal(arg)
+	return exec.Command(self, verb, string(encoded)), err
 }

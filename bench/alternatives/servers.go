@@ -22,7 +22,7 @@ const (
 	tick     = 100 * time.Millisecond // of the wheels
 	scanning = time.Second            // between two scans
 
-	nettySource = "../idle/testdata/NettyIdle.java"
+	nettySource = "netty/NettyIdle.java"
 )
 
 // A kind is an echo server that closes a connection after its peer has been silent for a timeout.

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"syscall"
@@ -56,6 +57,23 @@ func (p *Process) Ask(question string, answer any) error {
 
 // Signal sends a signal.
 func (p *Process) Signal(s syscall.Signal) error { return p.cmd.Process.Signal(s) }
+
+// CPU returns the time that the threads of the program have run. Linux only.
+func (p *Process) CPU() (sum time.Duration, err error) {
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", p.cmd.Process.Pid))
+	if err == nil && len(threads) == 0 {
+		err = errors.New("the kernel does not tell the time of threads")
+	}
+	for _, path := range threads {
+		var ran time.Duration
+		text, readErr := os.ReadFile(path)
+		if readErr == nil { // else the thread has ended
+			_, err = fmt.Sscan(string(text), &ran)
+		}
+		sum += ran
+	}
+	return sum, err
+}
 
 // Close ends the program and waits for it.
 func (p *Process) Close() error { return errors.Join(p.in.Close(), p.cmd.Wait()) }

@@ -11,7 +11,7 @@ import io.netty.handler.timeout.IdleStateHandler;
 import java.net.InetSocketAddress;
 import java.util.concurrent.TimeUnit;
 
-/** An echo server that closes who is silent, for BenchmarkMassExpiry: two loops and IdleStateHandler with its defaults. */
+/** An echo server that closes silent clients: two event loops, and IdleStateHandler with its defaults. */
 public class NettyIdle {
     public static void main(String[] args) throws Exception {
         long timeoutMillis = Long.parseLong(args[0]);
@@ -30,7 +30,7 @@ public class NettyIdle {
         Channel listener = server.bind("127.0.0.1", 0).sync().channel();
         System.out.println("tcp 127.0.0.1:" + ((InetSocketAddress) listener.localAddress()).getPort());
         while (System.in.read() >= 0) {
-            // until the benchmark closes it
+            // until the parent closes it
         }
         System.exit(0);
     }

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/internal/testing/engine"
+	"github.com/idlewheel/idlewheel/internal/verdict"
 	"github.com/idlewheel/idlewheel/reap"
 )
 
@@ -42,6 +43,17 @@ func TestInspectCountsByState(t *testing.T) {
 	s.at = s.at.Add(time.Hour)
 	s.watch.Clock.Move()
 	require.Equal(t, 4, s.inspectLoop(t, Query{States: true}).Overdue)
+}
+
+// TestTheLargestOutputsAreListed has output in the kernel, which only a question tells.
+func TestTheLargestOutputsAreListed(t *testing.T) {
+	s := newHandSite(t, &reader{}, Config{WriteStallTimeout: time.Hour})
+	conns := s.open(20)
+	s.Reaper.kernel.ask = func(fd int, ev *verdict.Evidence) {
+		*ev = verdict.Evidence{Queued: 10 * (fd - conns[0].fd) % 170}
+	}
+	got := s.inspectLoop(t, Query{Limit: 1, By: "output"})
+	require.Equal(t, 160, got.Connections[0].Output)
 }
 
 func TestARingShowsWhenDeadlinesComeUp(t *testing.T) {

@@ -193,11 +193,15 @@ func TestTheRootOfADeepStack(t *testing.T) {
 // TestAnEventOfAnUnknownLoopIsForwarded has connections that the Reaper has not seen open.
 func TestAnEventOfAnUnknownLoopIsForwarded(t *testing.T) {
 	e := newEcho()
+	e.traffic = func(gnet.Conn) gnet.Action { return gnet.Close }
 	e.closed = func(gnet.Conn, error) gnet.Action { return gnet.Shutdown }
 	s := newHandSite(t, e, Config{ReadTimeout: time.Minute})
-	require.Equal(t, gnet.Shutdown, s.OnClose(newScriptedConn(newScriptedLoop(), 1), nil))
 	s.open(1)
-	require.Equal(t, gnet.Shutdown, s.OnClose(newScriptedConn(s.el, 2), nil))
+	for _, c := range []gnet.Conn{newScriptedConn(newScriptedLoop(), 1), newScriptedConn(s.el, 2)} {
+		require.Equal(t, gnet.Close, s.OnTraffic(c))
+		require.Equal(t, gnet.Shutdown, s.OnClose(c, nil))
+	}
+	require.Zero(t, s.Stats().Reads)
 	require.Equal(t, 1, s.Connections())
 }
 

@@ -33,7 +33,7 @@ func TestOnlyTheExcessIsShed(t *testing.T) {
 func TestTheLongestIdleAreShedFirst(t *testing.T) {
 	const news, tick = 30, 100 * time.Millisecond
 	// Shedding begins at 60.
-	s := newHandSite(t, &reader{}, Config{MaxConnections: 64, ShedProtect: time.Second, Tick: tick})
+	s := newHandSite(t, &reader{}, Config{MaxConnections: 64, ShedProtect: time.Second, HandshakeTimeout: time.Hour, Tick: tick})
 	special := s.open(4)
 	handle(s.Reaper, special[0]).Hold()
 	handle(s.Reaper, special[1]).Exempt(true)

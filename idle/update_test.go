@@ -49,6 +49,36 @@ func TestConcurrentUpdatesAreAllKept(t *testing.T) {
 	require.EqualValues(t, 2*times, r.Stats().Updates)
 }
 
+// TestALoopThatHasFollowedAnUpdateRests counts the tasks after new settings, of many connections.
+func TestALoopThatHasFollowedAnUpdateRests(t *testing.T) {
+	s := newHandSite(t, &reader{}, Config{ReadTimeout: time.Hour, OutageGrace: -1})
+	s.open(10 * adaptStep)
+	s.pass(t, time.Second)
+	s.cost = 100 * time.Microsecond // of a reading of the clock: a task has time for a few steps
+	require.NoError(t, s.Update(func(cfg *Config) { cfg.ReadTimeout = time.Minute }))
+	<-s.watch.Wakes
+	s.round()
+	require.NoError(t, s.el.run(t))
+	require.NotEmpty(t, s.watch.Wakes, "there are more connections to adapt")
+	s.pass(t, time.Second)
+	for len(s.watch.Wakes) > 0 {
+		<-s.watch.Wakes
+	}
+	tasks := 0
+	for end := s.at.Add(10 * time.Second); s.at < end; s.at = s.at.Add(s.watch.Clock.Tick()) {
+		s.round()
+		if len(s.el.tasks) > 0 {
+			require.NoError(t, s.el.run(t))
+			require.Empty(t, s.watch.Wakes)
+			tasks++
+		}
+	}
+	require.LessOrEqual(t, tasks, 2, "to publish the figures of the loop")
+	s.cost = 0
+	s.pass(t, time.Minute)
+	require.Zero(t, s.Connections())
+}
+
 // TestALoweredLimitCountsNoLateness lowers limits below the silence of connections. Their deadlines
 // have then passed long ago, but the Reaper could not know them.
 func TestALoweredLimitCountsNoLateness(t *testing.T) {

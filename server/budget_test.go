@@ -32,6 +32,7 @@ func TestTheBudgetOfDescriptors(t *testing.T) {
 		require.NoError(t, err, tc.name)
 		require.Equal(t, tc.want, n, tc.name)
 		require.Equal(t, tc.why, tc.budget.why(n), tc.name)
+		require.Equal(t, n, tc.bound(tc.wanted), tc.name)
 	}
 	_, err := budget{allowed: 80, inUse: 10}.connections()
 	require.ErrorIs(t, err, ErrTooFewDescriptors)

@@ -46,6 +46,20 @@ func (quitter) OnTraffic(gnet.Conn) gnet.Action          { return gnet.Shutdown 
 func (quitter) OnClose(gnet.Conn, error) gnet.Action     { return gnet.Shutdown }
 func (quitter) OnTick() (d time.Duration, _ gnet.Action) { return time.Second, gnet.Shutdown }
 
+// TestGnetTellsDetailsAtTheLevelOfDetails has each level of gnet's logger. Fatalf ends no process.
+func TestGnetTellsDetailsAtTheLevelOfDetails(t *testing.T) {
+	var out syncbuf.Buffer
+	l := &engineLog{Logger: slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug}))}
+	for level, log := range map[string]func(string, ...any){
+		"DEBUG msg=a1 ": l.Debugf, "DEBUG msg=b1 ": l.Infof, "WARN msg=c1 ": l.Warnf, "ERROR msg=d1 ": l.Errorf, "ERROR msg=e1 ": l.Fatalf,
+	} {
+		name := level[strings.Index(level, "=")+1:][:1]
+		log(name+"%d", 1)
+		require.Contains(t, out.String(), "level="+level+"from=gnet")
+	}
+	require.Equal(t, 5, strings.Count(out.String(), "\n"))
+}
+
 // newTestAcceptors returns acceptors of a full server with one source of one connection.
 func newTestAcceptors(t *testing.T, h gnet.EventHandler) *acceptors {
 	cfg := Config{Handler: h, Sources: sourcelimit.Limits{Connections: 1}}

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"fmt"
 	"io/fs"
 	"math"
 	"os"
@@ -87,8 +88,8 @@ func limitedGroups(root fs.FS) []memoryGroup {
 func limitedParents(root fs.FS, dir, group, name string, names memoryGroup) (all []memoryGroup) {
 	for inside := path.Clean("/" + group); ; inside = path.Dir(inside) {
 		at := path.Join(dir, inside)
-		limit, err := readBytes(root, path.Join(at, name))
-		if err == nil && limit > 0 && limit < math.MaxInt64/2 { // not "max", and not the most pages
+		limit := readBytes(root, path.Join(at, name))
+		if limit > 0 && limit < math.MaxInt64/2 { // not "max", and not the most pages
 			all = append(all, memoryGroup{limit, path.Join(at, names.usage), path.Join(at, "memory.stat"), names.cache})
 		}
 		if inside == "/" {
@@ -97,22 +98,17 @@ func limitedParents(root fs.FS, dir, group, name string, names memoryGroup) (all
 	}
 }
 
-func readBytes(root fs.FS, name string) (int64, error) {
-	text, err := fs.ReadFile(root, name)
-	if err != nil {
-		return 0, err
-	}
-	return strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
+func readBytes(root fs.FS, name string) (n int64) {
+	text, _ := fs.ReadFile(root, name)
+	_, _ = fmt.Sscan(string(text), &n)
+	return n
 }
 
 // used returns the used part of the memory of a group, as kubelet counts it: without the cache of
 // files that were not used lately, which the kernel gives up first. With cgroup v2 the buffers of
 // sockets are included.
 func (g memoryGroup) used(root fs.FS) float64 {
-	usage, err := readBytes(root, g.usage)
-	if err != nil {
-		return 0
-	}
+	usage := readBytes(root, g.usage)
 	if part := float64(usage) / float64(g.limit); part < pressureFrom {
 		return part // the cache makes no difference, and costs more to read
 	}

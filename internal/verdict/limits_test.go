@@ -110,6 +110,8 @@ func TestDrain(t *testing.T) {
 	require.Equal(t, mono.Time(110*second).Add(drainPoll), v.Next, "it may be closed as soon as its output has been sent")
 	waits.Output = 0
 	require.Equal(t, End, lim.Judge(&waits, neverAway, 110*second).Act)
+	waits.Held = true
+	require.Equal(t, mono.Time(130*second), lim.Judge(&waits, neverAway, 110*second).Next, "nothing else is to come")
 }
 
 func TestTheLeastBytesInAWindow(t *testing.T) {

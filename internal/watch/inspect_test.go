@@ -59,6 +59,12 @@ func TestAnInspectionForgetsWhatTheLastLookFound(t *testing.T) {
 		return verdict.Evidence{Dated: true, Silent: p.now.Sub(0), Queued: -1}
 	}
 	require.Equal(t, "stalled", inspect().State, "the kernel does not know")
+	unlimited := cfg
+	unlimited.Limits.Stall = 0
+	unlimited.Limits.Ready()
+	p.Follow(p.Set.next(unlimited, overlay{}, 0))
+	require.Equal(t, "open", inspect().State, "the limit is off")
+	p.Follow(p.Set.next(cfg, overlay{}, 0))
 	p.peer = func(*testConn) verdict.Evidence {
 		return verdict.Evidence{Dated: true, Silent: time.Millisecond, Received: 1}
 	}

@@ -154,8 +154,8 @@ func (s looker[C]) askKernel(id uint32, c *Conn[C]) (now mono.Time, open bool) {
 
 // HasEnded asks the kernel whether a connection has ended, so that its event loop will report it.
 func (s *Shard[C]) HasEnded(id uint32, c *Conn[C]) bool {
-	_, open := looker[C]{s}.askKernel(id, c)
-	return !open || s.evidence.Found == verdict.Ended
+	looker[C]{s}.askKernel(id, c)
+	return s.evidence.Found == verdict.Ended
 }
 
 // Poll asks the kernel about the output of a connection. If output waits, the connection is looked

@@ -258,7 +258,9 @@ func (all Larges) Allows(id uint32, before, output, hard int, check func()) bool
 }
 
 func (all Larges) keep(id uint32, l verdict.Large) {
-	if all[id] = l; l == (verdict.Large{}) {
+	if l == (verdict.Large{}) {
 		delete(all, id)
+	} else {
+		all[id] = l
 	}
 }

@@ -109,7 +109,8 @@ Each measurement is a process of its own; a round takes all servers in turn.
 - echo of living ones: %d others go on to exchange a message of 64 bytes each 50 ms, from a process of their own. Of the
   messages that were due from 50 ms before the first close to the last one.
 - cut off after a stop: the process is stopped for %v, while each connection goes on to send a byte once a second. The
-  part of these living connections that the server has closed.
+  part of these living connections that the server has closed. There is no figure if it has closed more than one in a
+  hundred before the stop.
 `
 
 func render(o rounds.Options, l load, results rounds.Results) string {

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"syscall"
 	"time"
@@ -127,10 +128,8 @@ func measureExpiry(p *process.Process, addr string, l load, clients *fleet, f ro
 	return nil
 }
 
-// errTooBusy says that a machine is too busy to measure a server.
-var errTooBusy = errors.New("living connections were closed before the stop")
-
-// measureStop stops the process of the server, while the clients go on to send.
+// measureStop stops the process of the server, while the clients go on to send. There is no figure
+// if the server has closed living connections before, as on a busy machine.
 func measureStop(k kind, l load, f rounds.Figures) (err error) {
 	p, addr, err := start(k, job{k.name, l.timeout, false})
 	if err != nil {
@@ -144,9 +143,10 @@ func measureStop(k kind, l load, f rounds.Figures) (err error) {
 	defer clients.close()
 	clients.sendAll()
 	clients.sendHeartbeats(l.timeout)
-	before := clients.closed.Load() // by a machine that is busy
+	before := clients.closed.Load()
 	if before > int64(l.n/100) {
-		return fmt.Errorf("%d %w", before, errTooBusy)
+		fmt.Fprintf(os.Stderr, "%s: %d living connections were closed before the stop\n", k.name, before)
+		return nil
 	}
 	if err := p.Signal(syscall.SIGSTOP); err != nil {
 		return err

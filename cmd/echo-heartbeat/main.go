@@ -78,7 +78,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	errs := logging.NewWriter(stderr)
 	defer errs.Flush()
-	text := fmt.Sprintf("%s: %s", cmd.CommandPath(), settings.Explain(err, "--"))
+	prefix := "--"
+	if limits := cmd.Flag("limits"); limits != nil && limits.Changed { // settings of the file have no dashes
+		prefix = ""
+	}
+	text := fmt.Sprintf("%s: %s", cmd.CommandPath(), settings.Explain(err, prefix))
 	if cmd == root && len(args) > 0 {
 		if names := root.SuggestionsFor(args[0]); len(names) > 0 {
 			text += fmt.Sprintf("; did you mean %s?", names[0])

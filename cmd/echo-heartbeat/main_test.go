@@ -5,6 +5,7 @@ import (
 	"flag"
 	"io"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"sync"
@@ -42,6 +43,8 @@ func TestMain(m *testing.M) {
 }
 
 func TestWrongFlagsAreOneLineAndExitCodeTwo(t *testing.T) {
+	limits := filepath.Join(t.TempDir(), "limits")
+	require.NoError(t, os.WriteFile(limits, []byte("read-timeout 1s\n"), 0o600))
 	for args, want := range map[string]string{
 		"":             "a command is missing: serve, connect, demo or version",
 		"bogus":        `unknown command "bogus"`,
@@ -82,6 +85,7 @@ func TestWrongFlagsAreOneLineAndExitCodeTwo(t *testing.T) {
 		"serve --outage-grace never":                                `"never" is not a duration`,
 		"serve --min-rate-grace 1s":                                 " without --min-rate: set both, or neither",
 		"serve --min-rate-always":                                   " without --min-rate: set both, or neither",
+		"serve --tick 5s --limits " + limits:                        "serve: tick is 5s, longer than read-timeout of 1s",
 		"serve --limits /nope":                                      "--limits: stat /nope: no such file",
 		"serve --limits /dev/null":                                  "/dev/null is not a regular file",
 		"serve --heartbeat-jitter 0.1":                              "--heartbeat-jitter is 0.1 without --heartbeat: set both, or neither",

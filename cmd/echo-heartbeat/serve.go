@@ -166,7 +166,7 @@ func reload(
 		srv.Reloaded(err)
 		status := "reloaded: " + limits.Describe(srv.Reaper().Config())
 		if err != nil {
-			status = "not reloaded: " + settings.Explain(err, "--")
+			status = "not reloaded: " + settings.Explain(err, "")
 		}
 		fmt.Fprintln(out, status)
 		tell("READY=1\nSTATUS=" + status)

@@ -37,7 +37,7 @@ func TestHangupReloadsTheLimits(t *testing.T) {
 		"read-timeout soon\n":            `limits, line 1: read-timeout: "soon" is not a duration`,
 		"\n--read-timeout 1s\n":          "line 2: the file has no setting \"--read-timeout\"",
 		"max-connections -7\n":           "line 1: max-connections is -7",
-		"read-timeout 1h\ntick 50ms\n":   "not reloaded: --tick is 50ms: it stays 20ms until the next start",
+		"read-timeout 1h\ntick 50ms\n":   "not reloaded: tick is 50ms: it stays 20ms until the next start",
 		"observe-only # needs a value\n": "is not a setting and its value",
 
 		"read-timeout 1h\nheartbeat 9s\nheartbeat-jitter 1.1\n": "line 3: heartbeat-jitter is 1.1: set at most 1",

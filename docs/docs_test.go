@@ -383,3 +383,29 @@ func TestTheWarningsOfTheLogAreExplained(t *testing.T) {
 		}
 	}
 }
+
+var (
+	resultsPattern = regexp.MustCompile(`\]\((?:\.\./)*(bench/results/\w+\.md)\)`)
+	figurePattern  = regexp.MustCompile(`\d+(?:,\d{3})*(?:\.\d+)?`)
+)
+
+// TestFiguresAreThoseOfTheirResults checks that the figures of a row or paragraph are in the
+// results that it links to.
+func TestFiguresAreThoseOfTheirResults(t *testing.T) {
+	checked := 0
+	for _, d := range documents(t) {
+		for _, part := range strings.Split(strings.ReplaceAll(strings.Join(d.lines, "\n"), "\n|", "\n\n|"), "\n\n") {
+			link := resultsPattern.FindStringSubmatch(part)
+			if link == nil {
+				continue
+			}
+			measured := figurePattern.FindAllString(strings.Join(readDocument(t, filepath.Join(root, link[1])).lines, "\n"), -1)
+			text := regexp.MustCompile("\\]\\([^)]*\\)|`[^`]*`|p99|99 %").ReplaceAllString(part, "")
+			for _, figure := range figurePattern.FindAllString(text, -1) {
+				checked++
+				assert.Contains(t, measured, figure, "%s: %.60s...: %s is not in %s", d.path, part, figure, link[1])
+			}
+		}
+	}
+	assert.Greater(t, checked, 20)
+}

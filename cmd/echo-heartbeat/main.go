@@ -79,7 +79,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	errs := logging.NewWriter(stderr)
 	defer errs.Flush()
 	prefix := "--"
-	if limits := cmd.Flag("limits"); limits != nil && limits.Changed { // settings of the file have no dashes
+	if limits := cmd.Flag("limits"); limits != nil && limits.Changed { // of the file
 		prefix = ""
 	}
 	text := fmt.Sprintf("%s: %s", cmd.CommandPath(), settings.Explain(err, prefix))

@@ -55,8 +55,8 @@ func (l *Life) early(e *reap.Error) string {
 	if r.limit == 0 {
 		return fmt.Sprintf("%v: the limit is off, or does not apply", k)
 	}
-	if k == reap.WriteStall && l.w.Family == BSD && t.outbound == l.prior.outbound {
-		r.from = l.resumedAt // reads of the peer are invisible
+	if k == reap.WriteStall && l.w.Family != TCP && t.output == l.prior.output {
+		r.from = l.resumedAt // the server sees no reads of the peer that it has made up for
 	}
 	if r.stage != 0 { // output is checked at intervals
 		r.from = max(r.from, l.Judged-e.Lasted)

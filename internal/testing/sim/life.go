@@ -35,6 +35,7 @@ type Truth struct {
 	received  int
 	holds     int
 	outbound  int  // output in the buffer of the server
+	output    int  // outbound, and what waits in a kernel that tells it
 	seen      int  // outbound when a handler returned last, or less
 	buffered  int  // the same as outbound, at its last change
 	least     int  // of buffered since large
@@ -211,6 +212,7 @@ func (l *Life) question() {
 		return
 	}
 	l.now.outbound, l.now.open, l.now.resent = l.Conn.OutboundBuffered(), l.w.Open, l.Sock.retransmits > 0
+	l.now.output = l.now.outbound + When(l.w.Family != BSD, l.Sock.Queued)
 	if !l.w.Traits.Loops { // closed connections count until they are found
 		l.now.open = l.w.Server.Connections()
 	}

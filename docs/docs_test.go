@@ -394,7 +394,7 @@ var (
 func TestFiguresAreThoseOfTheirResults(t *testing.T) {
 	checked := 0
 	for _, d := range documents(t) {
-		for _, part := range strings.Split(strings.ReplaceAll(strings.Join(d.lines, "\n"), "\n|", "\n\n|"), "\n\n") {
+		for part := range strings.SplitSeq(strings.ReplaceAll(strings.Join(d.lines, "\n"), "\n|", "\n\n|"), "\n\n") {
 			link := resultsPattern.FindStringSubmatch(part)
 			if link == nil {
 				continue

@@ -136,6 +136,9 @@ func (l *loop) shedOutput(returned gnet.Conn) gnet.Action {
 			l.outputs.set(id, 0)
 			continue
 		}
+		if !l.outputs.isOver(n, closed, l.task.more) { // it may have taken long
+			break
+		}
 		reason := l.Watcher.NewError(reap.OverLimit)
 		reason.Bytes, reason.LimitBytes = s.Front.OutboundBuffered(), l.outputs.totalLimit
 		reason.TotalBytes = int(l.outputs.all.Load())

@@ -157,7 +157,8 @@ func (s *shard) LookAtEnded(id uint32, n *conn, e *watch.End, now mono.Time) (ne
 	case n.Own&leaving != 0:
 		return min(s.leave(id, n, now), closeAt), true
 	}
-	return closeAt, true
+	soon := now.Add(max(now.Sub(e.Told), s.Watcher.Clock.Tick())) // most servers close it at once
+	return min(soon, closeAt), true
 }
 
 // forget takes note that the server has closed a connection.

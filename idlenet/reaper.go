@@ -49,7 +49,7 @@ type Reaper struct {
 
 	knowsReady atomic.Bool // the server has told of a connection that its handshake is over
 
-	warnings struct{ keepalive, foreign, hidden, unready logging.Limiter } // one a second of each
+	warnings struct{ keepalive, foreign, hidden, unready, rejected logging.Limiter } // one a second of each
 
 	driver driver // owned by its goroutine
 

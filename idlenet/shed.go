@@ -2,6 +2,7 @@ package idlenet
 
 import (
 	"net"
+	"sync/atomic"
 	"time"
 
 	"github.com/idlewheel/idlewheel/reap"
@@ -20,20 +21,32 @@ const (
 // nil does not wait.
 func (r *Reaper) admit(c net.Conn, awaitRoom func() bool) (ok bool) {
 	from := r.sourceOf(c)
-	if r.sources.Admit(from) != nil && (!r.searchAll() || r.sources.Admit(from) != nil) {
-		r.refused.source.Add(1)
+	why := r.sources.Admit(from)
+	if why != nil && r.searchAll() {
+		why = r.sources.Admit(from)
+	}
+	if why != nil {
+		r.reject(&r.refused.source, why)
 		return false // before the rate of all, which one source must not use up
 	}
 	switch {
 	case !r.rate.Allow():
-		r.refused.rate.Add(1)
+		r.reject(&r.refused.rate, "more connections than the accept rate")
 	case !r.makeRoom() && (awaitRoom == nil || !awaitRoom()):
-		r.refused.room.Add(1)
+		r.reject(&r.refused.room, "all connections that MaxConnections allows are in use")
 	default:
 		return true
 	}
 	r.sources.Release(from)
 	return false
+}
+
+// reject counts a connection, and logs the reason once a second.
+func (r *Reaper) reject(count *atomic.Uint64, why any) {
+	count.Add(1)
+	if set := r.watch.Settings(); !set.Draining() {
+		r.watch.Warn(&r.warnings.rejected, "connections were rejected", "last", why)
+	}
 }
 
 // makeRoom ends a connection that has been silent for long, if there is no room for one more. It

@@ -2,8 +2,10 @@ package idlenet
 
 import (
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -13,6 +15,7 @@ import (
 	"github.com/idlewheel/idlewheel/internal/mono"
 	"github.com/idlewheel/idlewheel/internal/testing/sim"
 	"github.com/idlewheel/idlewheel/internal/testing/sockets"
+	"github.com/idlewheel/idlewheel/internal/testing/syncbuf"
 	"github.com/idlewheel/idlewheel/reap"
 	"github.com/idlewheel/idlewheel/sourcelimit"
 )
@@ -40,7 +43,8 @@ func TestTheLongestSilentConnectionMakesRoom(t *testing.T) {
 
 func TestANewConnectionIsRefusedIfNoneMayEnd(t *testing.T) {
 	t.Parallel()
-	e := newEcho(t, Config{MaxConnections: 2, ShedProtect: time.Hour})
+	var log syncbuf.Buffer
+	e := newEcho(t, Config{MaxConnections: 2, ShedProtect: time.Hour, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	a, b := e.dial(), e.dial()
 	say(t, a, "hello")
 	say(t, b, "hello")
@@ -50,6 +54,9 @@ func TestANewConnectionIsRefusedIfNoneMayEnd(t *testing.T) {
 	say(t, a, "I stay")
 	say(t, b, "I stay")
 	require.EqualValues(t, 1, e.Stats().Refused)
+	eventually(t, "it is logged", func() bool {
+		return strings.Contains(log.String(), `msg="connections were rejected" last="all connections that MaxConnections allows are in use"`)
+	})
 	require.Zero(t, e.Stats().Reaped[reap.Shed])
 	require.Equal(t, 2, e.Connections())
 	require.NoError(t, e.Update(func(cfg *Config) { cfg.ObserveOnly = true }))
@@ -177,7 +184,7 @@ func TestEndedConnectionsTakeNoRoom(t *testing.T) {
 	w.accept()
 	require.Zero(t, w.N["refused"])
 	ended.serverCloses()
-	w.Sleep(w.cfg.CloseGrace + w.Slack())
+	w.Sleep(4 * w.Slack()) // it is checked after twice the time since its end
 	require.Equal(t, 2, w.ln.Connections())
 	w.accept()
 	require.Equal(t, 1, w.N["refused"])

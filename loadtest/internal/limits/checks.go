@@ -173,11 +173,11 @@ func (s system) conntrack(w Demand) Limit {
 	return atLeast(name, have, need, Cannot, fmt.Sprintf("sysctl -w %s=%d", name, need))
 }
 
-// memory checks the available memory. It is Slow if less than a quarter would remain for caches and
-// the processes themselves.
+// memory checks the available memory. It is Slow if less than a quarter would remain.
 func (s system) memory(w Demand) Limit {
 	have, need := s.fieldAfter("meminfo", "MemAvailable:", 0), w.ends()*(kernelBytes+processBytes)
-	c := Limit{Name: "memory available", Have: "not known", Need: format.Bytes(float64(need))}
+	whole := need + need/3 // the rest is for caches and the processes themselves
+	c := Limit{Name: "memory available", Have: "not known", Need: format.Bytes(float64(whole))}
 	if !have.known {
 		return c
 	}
@@ -186,13 +186,13 @@ func (s system) memory(w Demand) Limit {
 	switch {
 	case bytes < need:
 		c.Level = Cannot
-	case bytes-bytes/4 < need:
+	case bytes < whole:
 		c.Level = Slow
 	default:
 		return c
 	}
 	fits := (bytes - bytes/4) / (kernelBytes + processBytes) * uint64(w.Connections) / w.ends()
-	c.Fix = fmt.Sprintf("--connections %d, or %s more memory", fits, format.Bytes(float64(need+need/3-bytes)))
+	c.Fix = fmt.Sprintf("--connections %d, or %s more memory", fits, format.Bytes(float64(whole-bytes)))
 	return c
 }
 

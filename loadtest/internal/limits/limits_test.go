@@ -142,14 +142,14 @@ func TestChecks(t *testing.T) {
 		{check: tracked, file: nfCount, text: "0", change: func(w *Demand) { w.Connections = 1_000_000 }, have: "262,144, not in use"},
 		{check: tracked, file: nfCount, change: func(w *Demand) { w.Connections = 1_000_000 }, want: Cannot, need: "1,000,000"},
 
-		{check: "memory available", file: "meminfo", text: "MemAvailable: 1484375 kB", have: "1.42 GiB", need: "1.06 GiB"},
+		{check: "memory available", file: "meminfo", text: "MemAvailable: 1484375 kB", have: "1.42 GiB", need: "1.42 GiB"},
 		{check: "memory available", file: "meminfo", text: "MemAvailable: 1484374 kB", want: Slow,
 			fix: "--connections 99999, or 1 KiB more memory"},
 		{check: "memory available", file: "meminfo", text: "MemAvailable: 1113282 kB", want: Slow},
 		{check: "memory available", file: "meminfo", text: "MemAvailable: 1113281 kB", want: Cannot,
 			fix: "--connections 74999, or 362 MiB more memory"},
-		{check: "memory available", change: func(w *Demand) { w.Servers, w.Loopback = 0, false }, need: "544 MiB"},
-		{check: "memory available", change: func(w *Demand) { w.Servers = 0 }, need: "1.06 GiB"},
+		{check: "memory available", change: func(w *Demand) { w.Servers, w.Loopback = 0, false }, need: "725 MiB"},
+		{check: "memory available", change: func(w *Demand) { w.Servers = 0 }, need: "1.42 GiB"},
 		{check: "memory available", file: "meminfo", text: "MemAvailable: 0 kB", change: func(w *Demand) { w.Connections = -5 }},
 		{check: "memory available", file: "meminfo", text: "MemTotal: 5 kB"},
 

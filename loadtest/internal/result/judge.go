@@ -249,7 +249,11 @@ func (f *findings) shares(r *Result) {
 func (f *findings) lateness(r *Result) {
 	bound := MostLate(r.Setup.Timeout)
 	if p99 := r.Total().Lateness.Quantile(0.99); p99 > bound && r.Setup.Timeout > 0 && !r.expectsAny("lateness.") {
-		f.explainable = append(f.explainable, fmt.Sprintf("lateness: p99 of %v, more than %v", p99, bound))
+		text := fmt.Sprintf("lateness: p99 of %v, more than %v", p99, bound)
+		if p99 > r.Setup.Timeout/2 {
+			text += "; a target that suspends verdicts while all are silent needs --outage-grace -1s"
+		}
+		f.explainable = append(f.explainable, text)
 	}
 }
 

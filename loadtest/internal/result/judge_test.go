@@ -122,6 +122,7 @@ func TestVerdict(t *testing.T) {
 		{"late by more than half of a figure", changes{func(r *Result) { r.OwnDelay["hold"] = times(21 * time.Millisecond) }}, NotValid, "latency.hold.p99 is 2ms"},
 		{"late by little", changes{func(r *Result) { r.OwnDelay["hold"] = times(19 * time.Millisecond) }}, Passed, ""},
 		{"reaped late", changes{lateness(1100 * time.Millisecond)}, Failed, "lateness: p99 of 1.1"},
+		{"reaped late by a timeout", changes{lateness(6 * time.Second)}, Failed, "more than 1s; a target that suspends verdicts while all are silent needs --outage-grace -1s"},
 		{"reaped late by less than a tenth", changes{lateness(900 * time.Millisecond)}, Passed, ""},
 		{"reaped late, expected", changes{lateness(1100 * time.Millisecond), expecting("lateness.p99<2s")}, Passed, ""},
 		{"reaped late by a late program", changes{lateness(1100 * time.Millisecond), late(1200 * time.Millisecond)}, NotValid, "lateness: p99"},

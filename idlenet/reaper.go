@@ -49,7 +49,8 @@ type Reaper struct {
 
 	knowsReady atomic.Bool // the server has told of a connection that its handshake is over
 
-	warnings struct{ keepalive, foreign, hidden, unready, rejected logging.Limiter } // one a second of each
+	// Each is logged once a second.
+	warnings struct{ keepalive, foreign, hidden, unready, rejected logging.Limiter }
 
 	driver driver // owned by its goroutine
 

@@ -22,25 +22,34 @@ type adminSite struct {
 	serving  sync.WaitGroup                  // the server and its requests
 }
 
-// newAdminSite checks an Admin. It returns nil if the Admin is off. The handler has the fields of
-// its Config that are not settings.
-func newAdminSite(cfg Admin, of admin.Config, c prometheus.Collector) (*adminSite, error) {
-	if cfg.Addr == "" {
-		if cfg != (Admin{}) {
+// check returns the address, nil if there is none or an error.
+func (a *Admin) check() (*net.TCPAddr, error) {
+	if a.Addr == "" {
+		if *a != (Admin{}) {
 			return nil, errorf("server: %s is not set: set it, for example to 127.0.0.1:7080", field("Admin.Addr"))
 		}
 		return nil, nil
 	}
-	addr, err := net.ResolveTCPAddr("tcp", cfg.Addr)
+	addr, err := net.ResolveTCPAddr("tcp", a.Addr)
 	if err != nil {
-		return nil, errorf("server: %s is %q: %w", field("Admin.Addr"), cfg.Addr, err)
+		return nil, errorf("server: %s is %q: %w", field("Admin.Addr"), a.Addr, err)
 	}
-	if !addr.IP.IsLoopback() && cfg.Token == "" {
+	if !addr.IP.IsLoopback() && a.Token == "" {
 		return nil, errorf("server: %s is %q, which others can reach: set %s, or listen on 127.0.0.1",
-			field("Admin.Addr"), cfg.Addr, field("Admin.Token"))
+			field("Admin.Addr"), a.Addr, field("Admin.Token"))
 	}
-	if mistake := configtable.TokenMistake(cfg.Token); mistake != "" {
+	if mistake := configtable.TokenMistake(a.Token); mistake != "" {
 		return nil, errorf("server: %s %s", field("Admin.Token"), mistake)
+	}
+	return addr, nil
+}
+
+// newAdminSite checks an Admin. It returns nil if the Admin is off. The handler has the fields of
+// its Config that are not settings.
+func newAdminSite(cfg *Admin, of admin.Config, c prometheus.Collector) (*adminSite, error) {
+	addr, err := cfg.check()
+	if addr == nil {
+		return nil, err
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(c, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))

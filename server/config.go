@@ -178,9 +178,8 @@ func (cfg Config) check() (Config, error) {
 			errs = append(errs, fmt.Errorf("server: Config.Sources: %w", err))
 		}
 	}
-	if err := errors.Join(errs...); err != nil {
-		return cfg, badConfig{err}
-	}
+	_, err := cfg.Admin.check()
+	errs = append(errs, err)
 	cfg.NumEventLoop = cmp.Or(loops, runtime.GOMAXPROCS(0))
 	cfg.Logger = logging.Wrap(cfg.Logger)
 	cfg.Idle.Logger = logging.Wrap(cmp.Or(cfg.Idle.Logger, cfg.Logger))
@@ -188,7 +187,7 @@ func (cfg Config) check() (Config, error) {
 	if slices.ContainsFunc(configtable.Idle, func(s configtable.Setting) bool { return !s.Of(&cfg.Idle).IsZero() }) {
 		cfg.complete(&cfg.Idle)
 	}
-	return cfg, nil
+	return cfg, errors.Join(errs...)
 }
 
 // checkAddresses checks what can be checked without a look-up of names.

@@ -137,13 +137,17 @@ func ExampleNew() {
 
 // New refuses a Config that is wrong, and names everything that is wrong with it.
 func ExampleNew_badConfig() {
-	_, err := server.New(server.Config{Addresses: []string{"127.0.0.1:7000"}, AcceptRate: -1})
+	_, err := server.New(server.Config{
+		Addresses: []string{"127.0.0.1:7000"}, Handler: &echo{}, AcceptRate: -1,
+		Idle: idle.Config{ReadTimeout: -1}, Admin: server.Admin{Token: "no address"},
+	})
 	fmt.Println(errors.Is(err, server.ErrBadConfig))
 	fmt.Println(err)
 	// Output:
 	// true
-	// server: Config.Handler is nil: set the gnet.EventHandler to run
 	// server: Config.AcceptRate is -1: set a positive number, or 0 for any number
+	// server: Config.Admin.Addr is not set: set it, for example to 127.0.0.1:7080
+	// idle: Config.ReadTimeout is -1ns: set a positive duration such as 60s, or 0 for none
 }
 
 // The first SIGTERM begins a drain, here a long one, and the second ends it.

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"net"
 	"slices"
 	"sync/atomic"
@@ -43,20 +44,22 @@ type Server struct {
 // needed after all can be dropped.
 func New(cfg Config) (*Server, error) {
 	cfg, err := cfg.check()
-	if err != nil {
-		return nil, err
-	}
 	s := &Server{cfg: cfg, down: make(chan struct{})}
 	s.setup.Store(&setup{})
 	if onIdle := cfg.Idle.OnIdle; onIdle != nil {
 		cfg.Idle.OnIdle = func(c gnet.Conn, ev idle.Event) gnet.Action { return watch(onIdle(c, ev), s.stop) }
 	}
-	if s.reaper, err = idle.Middleware(cfg.Handler, cfg.Idle); err != nil {
+	if cfg.Handler != nil {
+		var idleErr error
+		s.reaper, idleErr = idle.Middleware(cfg.Handler, cfg.Idle)
+		err = errors.Join(err, idleErr)
+	}
+	if err != nil {
 		return nil, badConfig{err}
 	}
 	s.admission = newAdmission(&cfg)
 	of := admin.Config{Reaper: s.reaper, Status: s.status, Logger: cfg.Logger}
-	if s.adminSite, err = newAdminSite(cfg.Admin, of, s.Collector()); err != nil {
+	if s.adminSite, err = newAdminSite(&cfg.Admin, of, s.Collector()); err != nil {
 		return nil, badConfig{err}
 	}
 	s.serving, s.stop = context.WithCancelCause(context.Background())

@@ -93,7 +93,7 @@ var Idle = Table{
 	{Name: "outage-grace", Field: "OutageGrace", Zero: "2m after an outage and one more timeout during it",
 		Negative: "off", Max: age, Adjustable: true,
 		Help: "delay verdicts after, and during, an outage of this server for at most this `duration`"},
-	{Name: "tick", Field: "Tick", Zero: "a 200th of the shortest timeout, 20ms to 100ms, at most a tenth", Min: ms,
+	{Name: "tick", Field: "Tick", Zero: "a 200th of the shortest timeout, 20ms to 100ms (more above 3.4 years), at most a tenth", Min: ms,
 		Max: age, AtStart: true,
 		Help: "close a connection at most two ticks of this `duration` after its deadline"},
 }

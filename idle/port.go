@@ -76,7 +76,10 @@ func (p *port) Raise(_ uint32, s *conn, ev Event, _ *ReapError) (end bool) {
 	return action == gnet.Close
 }
 
-func (p *port) Ping(_ uint32, s *conn) { p.write(s, p.config().Heartbeat.Ping(p.layers.outer(s))) }
+func (p *port) Ping(_ uint32, s *conn) bool {
+	p.write(s, p.config().Heartbeat.Ping(p.layers.outer(s)))
+	return true
+}
 
 func (p *port) Farewell(s *conn, reason *ReapError) {
 	if !p.Set.Resets(reason.Reason) {

@@ -260,9 +260,10 @@ func (s looker[C]) carryOut(id uint32, c *Conn[C], v verdict.Verdict, f *verdict
 			s.end(id, c, reason)
 		}
 	case verdict.Ping:
-		s.Counters.Pings++
 		c.Ping(s.clock, f, now)
-		s.port.Ping(id, c)
+		if s.port.Ping(id, c) {
+			s.Counters.Pings++
+		}
 	case verdict.Farewell:
 		if s.Set.ObserveOnly {
 			s.end(id, c, reason)

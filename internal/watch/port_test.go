@@ -149,7 +149,7 @@ func (p *testPort) Raise(id uint32, c *testConn, ev reap.Event, _ *reap.Error) b
 	p.onIdle(id, c)
 	return !p.Halted
 }
-func (p *testPort) Ping(uint32, *testConn)                                           {}
+func (p *testPort) Ping(uint32, *testConn) bool                                      { return true }
 func (p *testPort) Farewell(*testConn, *reap.Error)                                  { p.farewells++ }
 func (p *testPort) SetKeepAlive(c *testConn, d time.Duration)                        { p.keepAlive[c] = d }
 func (p *testPort) CountBusy(*outage.Count)                                          {}

@@ -81,7 +81,8 @@ type Port[C any] interface {
 	// Raise counts an idle event and calls OnIdle. It reports true if the connection is to be
 	// closed, for the reason.
 	Raise(id uint32, c *Conn[C], ev reap.Event, reason *reap.Error) (end bool)
-	Ping(id uint32, c *Conn[C])
+	// Ping reports false if an earlier ping was not sent yet.
+	Ping(id uint32, c *Conn[C]) (sent bool)
 	// Farewell tells the peer that the connection ends after reason.Grace.
 	Farewell(c *Conn[C], reason *reap.Error)
 	// Close closes a connection, or makes its server close it.

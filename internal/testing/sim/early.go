@@ -213,7 +213,7 @@ func (l *Life) earlyHeartbeat() string {
 	if t.noPings {
 		return "heartbeat timeout: net/http serves the connection"
 	}
-	if t.pings < h.MaxMissed {
+	if t.pings < h.MaxMissed && !l.LosesInput() {
 		return fmt.Sprintf("heartbeat timeout: %d pings were sent since the peer was last heard, limit %d", t.pings, h.MaxMissed)
 	}
 	// A short stop, which is no outage, may delay the ping.

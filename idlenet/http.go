@@ -11,6 +11,7 @@ import (
 	"github.com/idlewheel/idlewheel/internal/connstate"
 	"github.com/idlewheel/idlewheel/internal/mono"
 	"github.com/idlewheel/idlewheel/internal/verdict"
+	"github.com/idlewheel/idlewheel/internal/watch"
 	"github.com/idlewheel/idlewheel/reap"
 )
 
@@ -103,12 +104,12 @@ func (w lastWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 //
 //	server := &http.Server{Handler: handler, ConnState: ln.ConnState}
 //
-// A request that is being served holds its connection, and the first one ends the handshake. With
-// HTTP/2 the preface of the client ends it, and a connection is held while it has streams. A
-// connection that was hijacked, for WebSocket, is held no more and judged by its bytes. A closed
-// connection is forgotten at once. There is no heartbeat before a connection is hijacked, because
-// HTTP has no room for a ping. A warning tells of connections that the Reaper does not watch, such
-// as those that a listener around it hides.
+// StateActive means that a request has been read. It holds its connection until another state
+// follows, and the first one ends the handshake. With HTTP/2 the preface of the client ends it, and
+// a connection is held while it has streams. A connection that was hijacked, for WebSocket, is held
+// no more and judged by its bytes. A closed connection is forgotten at once. There is no heartbeat
+// before a connection is hijacked, because HTTP has no room for a ping. A warning tells of
+// connections that the Reaper does not watch, such as those that a listener around it hides.
 func (r *Reaper) ConnState(c net.Conn, state http.ConnState) { r.connState(c, state, false) }
 
 // connState is ConnState, and says whether the server is one of AttachHTTP.
@@ -244,7 +245,7 @@ func staysForRequest(r reap.Reason) bool { return verdict.IsIdle(r) || r == reap
 // request is answered then, and untell has to be called.
 func (s *shard) takeBack(id uint32, n *conn) bool {
 	e := s.Ends.Of(id)
-	if e == nil || e.Told == 0 || n.Own&leaving != 0 || !staysForRequest(e.Reason.Reason) {
+	if e == nil || e.Told == 0 || n.Own&leaving != 0 || !staysForRequest(e.Reason.Reason) && !s.endsByProtocol(id, n, e.Reason.Reason) {
 		return false
 	}
 	s.startLeaving(n)
@@ -290,10 +291,25 @@ func (s *shard) leave(id uint32, n *conn, now mono.Time) (next mono.Time) {
 		s.calls = append(s.calls, func() { s.reaper.spawn(c.sendGoAway) })
 		return now.Add(quiet)
 	}
-	s.stopLeaving(n)
-	own := n.Front.own()
-	s.calls = append(s.calls, func() { tell(own) })
-	return verdict.Never
+	e, own := s.Ends.Of(id), n.Front.own()
+	s.calls = append(s.calls, func() { s.tellQuiet(id, own, e) })
+	return now.Add(quiet)
+}
+
+// tellQuiet tells the server of a connection that leaves, unless a request has come.
+func (s *shard) tellQuiet(id uint32, own socket, e *watch.End) {
+	s.telling.Lock()
+	defer s.telling.Unlock()
+	isNow := false
+	s.locked(func() {
+		if n := s.At(id); s.Ends.Of(id) == e && e.Told != 0 && n.Own&leaving != 0 && n.Own&requested == 0 {
+			s.stopLeaving(n)
+			isNow = true
+		}
+	})
+	if isNow {
+		tell(own)
+	}
 }
 
 // sendGoAway writes the frame between those of the server. The server has written all frames of the

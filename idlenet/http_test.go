@@ -12,6 +12,7 @@ import (
 	"net/http/httptrace"
 	"net/textproto"
 	"os"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -253,6 +254,43 @@ func TestARequestBetweenTheVerdictAndTheEndIsAnswered(t *testing.T) {
 		v.requireEnd()
 		require.ErrorIs(t, s.Reason(c), reason)
 	}
+}
+
+// TestARequestAtTheEndOfTheQuietSecondIsAnswered sends it when the server is about to be told.
+func TestARequestAtTheEndOfTheQuietSecondIsAnswered(t *testing.T) {
+	t.Parallel()
+	begun, goOn := make(chan net.Conn, 1), make(chan bool, 1)
+	s := newSite(t, Config{ReadTimeout: time.Hour}, func(w http.ResponseWriter, r *http.Request) {
+		begun <- ConnOf(r.Context())
+		select {
+		case <-r.Context().Done(): // the answer is empty
+		case <-goOn:
+			ok(w, r)
+		}
+	})
+	s.Start()
+	v := s.visit(t)
+	v.get("")
+	c := s.conn(receive(t, begun))
+	goOn <- true
+	require.False(t, v.answered())
+	require.NoError(t, s.Kick(t.Context(), c.ID()))
+	telling := new(sync.Mutex)
+	eventually(t, "it stays for its protocol", func() (leaves bool) {
+		c.with(func(s *shard, id uint32, n *conn) {
+			leaves, telling = n.Own&leaving != 0 && s.Ends.Of(id).Told != 0, &s.telling
+		})
+		return leaves
+	})
+	telling.Lock()
+	time.Sleep(quiet + quiet/4)
+	v.get("")
+	receive(t, begun)
+	telling.Unlock()
+	time.Sleep(quiet / 4)
+	goOn <- true
+	require.True(t, v.answered())
+	v.requireEnd()
 }
 
 // TestARequestThatWasReadBeforeTheEndIsAnswered has a server that tells of a request a moment after

@@ -70,9 +70,9 @@ func (s *shard) Raise(id uint32, n *conn, ev Event, reason *ReapError) (end bool
 	return false
 }
 
-func (s *shard) Ping(id uint32, n *conn) {
+func (s *shard) Ping(id uint32, n *conn) (sent bool) {
 	if n.Own&pinging != 0 {
-		return
+		return false
 	}
 	n.Own |= pinging
 	handle, ping, c := s.handle(id, n), s.config().Heartbeat.Ping, n.Front.conn()
@@ -82,6 +82,7 @@ func (s *shard) Ping(id uint32, n *conn) {
 			handle.with(func(_ *shard, _ uint32, n *conn) { n.Own &^= pinging })
 		})
 	})
+	return true
 }
 
 func (s *shard) Farewell(n *conn, reason *ReapError) {

@@ -186,7 +186,7 @@ func (r *Reaper) Forget(c net.Conn) error {
 func (r *Reaper) add(c net.Conn, flags uint32) (net.Conn, error) {
 	own, ok := r.root(c)
 	if !ok {
-		r.giveBack(c, flags)
+		r.giveBack(r.sourceOf(c), flags)
 		return c, errNoSocket(c)
 	}
 	_ = control(own, func(fd uintptr) { kernel.NoteOpened(int(fd)) })
@@ -197,7 +197,7 @@ func (r *Reaper) add(c net.Conn, flags uint32) (net.Conn, error) {
 	r.startDriver()
 	if !r.shard(own).add(c, own, flags) {
 		r.watch.Open.Add(-1)
-		r.giveBack(c, flags)
+		r.giveBack(r.sourceOf(c), flags)
 		return c, errWatched
 	}
 	return c, nil
@@ -213,9 +213,9 @@ func (r *Reaper) sourceOf(c net.Conn) netip.Addr {
 }
 
 // giveBack frees the place of a connection among those of its source.
-func (r *Reaper) giveBack(c net.Conn, flags uint32) {
+func (r *Reaper) giveBack(from netip.Addr, flags uint32) {
 	if flags&dialled == 0 {
-		r.sources.Release(r.sourceOf(c))
+		r.sources.Release(from)
 	}
 }
 

@@ -2,6 +2,7 @@ package idlenet
 
 import (
 	"net"
+	"net/netip"
 	"reflect"
 	"sync"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/idlewheel/idlewheel/internal/conntable"
 	"github.com/idlewheel/idlewheel/internal/mono"
 	"github.com/idlewheel/idlewheel/internal/watch"
+	"github.com/idlewheel/idlewheel/sourcelimit"
 )
 
 // A shard has a part of the connections, so that goroutines that accept, hold and release rarely
@@ -27,6 +29,10 @@ type shard struct {
 	probed  uint32   // the id that was probed last
 	exact   bool     // unread bytes count, however fresh
 	opens   uint32   // connections so far
+
+	// Sources are the addresses of sockets that may tell another one later, as of a PROXY header, by
+	// their ids.
+	sources map[uint32]netip.Addr
 }
 
 // A front is what a Reaper keeps of a connection.
@@ -80,7 +86,7 @@ const (
 
 // newShard returns the shard with a number, from 1, of a number of shards.
 func newShard(r *Reaper, number uint32, of int) *shard {
-	s := &shard{reaper: r, http2: make(map[uint32]*http2Conn)}
+	s := &shard{reaper: r, http2: make(map[uint32]*http2Conn), sources: make(map[uint32]netip.Addr)}
 	s.reasons = reasons{most: reasonsAtMost / of, all: make(map[uintptr]*keptReason)}
 	s.ids = conntable.NewAddressTable(func(id uint32) uintptr { return address(s.At(id).Front.own()) })
 	s.Init(&r.watch, number, s)
@@ -123,7 +129,11 @@ func (s *shard) add(c net.Conn, own socket, flags uint32) bool {
 	s.opens++
 	n.Own = flags | s.opens<<flagBits
 	n.Front = front{conntable.Record{Heard: s.Watcher.Clock.Stamp().Short(), Tag: conntable.Fresh}, keep(c, own)}
-	s.ids.Add(address(own), id)
+	switch s.ids.Add(address(own), id); own.(type) {
+	case *net.TCPConn, *net.UnixConn:
+	default:
+		s.sources[id] = sourcelimit.AddrOf(own.RemoteAddr())
+	}
 	s.File(id, n, now)
 	for range searchPerAdd {
 		s.searchClosed()
@@ -139,11 +149,11 @@ func (s *shard) searchClosed() (open bool) {
 	id := s.hand % s.Len()
 	s.hand = id + 1
 	n := s.At(id)
-	if !n.Used() || s.Ends.Of(id) != nil {
+	if !n.Used() {
 		return false
 	}
 	if open = !isClosed(n.Front.own()); !open {
-		s.Drop(id, n)
+		s.forget(id, n)
 	}
 	return open
 }
@@ -183,7 +193,11 @@ func (s *shard) Drop(id uint32, n *conn) {
 	s.ids.Remove(address(n.Front.own()), id)
 	s.stopLeaving(n)
 	delete(s.http2, id)
-	s.reaper.giveBack(n.Front.own(), n.Own)
+	from, isKept := s.sources[id]
+	if delete(s.sources, id); !isKept {
+		from = s.reaper.sourceOf(n.Front.own())
+	}
+	s.reaper.giveBack(from, n.Own)
 	if s.Ends.Of(id) == nil {
 		s.Counters.ClosedByHandler++
 	}

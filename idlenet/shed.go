@@ -12,8 +12,8 @@ const (
 	// shedSample is the number of connections among which one is chosen to make room.
 	shedSample = 64
 	// passedForSample is the number of ids that are passed for it at most, in all shards together:
-	// 12 µs. There may be many free ones if MaxConnections was reduced.
-	passedForSample = 1 << 12
+	// 0.1 ms. There may be many free ones if MaxConnections was reduced.
+	passedForSample = 1 << 15
 )
 
 // admit reports whether a new connection may stay. If so, it is counted for its source until it is

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -115,7 +116,7 @@ func TestASamplePassesFreePlaces(t *testing.T) {
 	w := newQuietWorld(t, Config{ReadTimeout: time.Hour, ShedProtect: 20 * time.Millisecond})
 	w.listen(1)
 	var all []*simLife
-	for range 50 * shedSample {
+	for range 300 * shedSample {
 		all = append(all, w.accept())
 	}
 	for _, l := range all[3:] {
@@ -204,6 +205,32 @@ func TestARefusedConnectionFreesItsPlaceOfItsSource(t *testing.T) {
 	w.ln.ConnState(c, http.StateClosed)
 	w.accept()
 	require.Equal(t, 3, w.N["refused"])
+}
+
+// A proxied is a socket that tells the address of a PROXY header, once it has one.
+type proxied struct {
+	*net.TCPConn
+	told atomic.Pointer[net.TCPAddr]
+}
+
+func (p *proxied) RemoteAddr() net.Addr {
+	if a := p.told.Load(); a != nil {
+		return a
+	}
+	return p.TCPConn.RemoteAddr()
+}
+
+// TestASourceIsTheOneAtTheBeginning changes the address that a socket tells.
+func TestASourceIsTheOneAtTheBeginning(t *testing.T) {
+	t.Parallel()
+	inner := wrapped{sockets.Listen(t, "tcp", "127.0.0.1:0"), func(c net.Conn) net.Conn { return &proxied{TCPConn: c.(*net.TCPConn)} }}
+	e := serveEcho(t, inner, Config{ReadTimeout: time.Minute, Sources: sourcelimit.Limits{Connections: 1}})
+	for range 3 {
+		client, c := e.open()
+		c.Conn.(*proxied).told.Store(&net.TCPAddr{IP: net.IPv4(192, 0, 2, 1)})
+		require.NoError(t, client.Close())
+		eventually(t, "it is closed", func() bool { return e.Connections() == 0 })
+	}
 }
 
 // A pipe is a connection that is no socket.

@@ -139,7 +139,8 @@ func (l *simLife) SetReadDeadline(t time.Time) error {
 	w.Trace(l.Life, "SetReadDeadline")
 	l.calledFor("SetReadDeadline is called")
 	isIdle := l.Ended != nil && (verdict.IsIdle(l.Ended.Reason) || l.Ended.Reason == reap.Shed)
-	takesBack := t.IsZero() && l.isServing && isIdle
+	byProtocol := l.use == simUseAttached && l.Ended != nil && slices.Contains([]Reason{reap.MaxAge, reap.Drained, reap.Kicked}, l.Ended.Reason)
+	takesBack := t.IsZero() && l.isServing && (isIdle || byProtocol)
 	if !takesBack && l.isServing && isIdle && l.use >= simUseConnState {
 		w.Violate(l.Life, "a request that comes after the verdict is answered", "SetReadDeadline")
 	}
@@ -154,7 +155,7 @@ func (l *simLife) SetReadDeadline(t time.Time) error {
 	}
 	// Bytes that have come since the question are not known.
 	waits := l.Sock.Unread > 0 && !l.hijacks && w.Now-l.askedAt < time.Millisecond
-	if l.use == simUseAttached && (l.isServing || waits) && slices.Contains([]Reason{reap.MaxAge, reap.Drained, reap.Kicked}, l.Ended.Reason) {
+	if byProtocol && (l.isServing || waits) {
 		w.Violate(l.Life, "a request in hand goes on for CloseGrace", "SetReadDeadline, unread %d, reason %v", l.Sock.Unread, l.Ended)
 	}
 	if l.toldAt = cmp.Or(l.toldAt, w.Now); !l.Sock.Closed {

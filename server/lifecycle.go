@@ -44,7 +44,9 @@ func (s *Server) Run(ctx context.Context) error {
 		return nil
 	}
 	defer context.AfterFunc(ctx, func() { s.stop(ctx.Err()) })()
-	set, err := newSetup(s.serving, &s.cfg)
+	cfg := s.cfg
+	cfg.Idle.MaxConnections = s.reaper.Config().MaxConnections // an Update may have changed it
+	set, err := newSetup(s.serving, &cfg)
 	s.setup.Store(set)
 	if err != nil {
 		if errors.Is(err, context.Canceled) { // stopped during the look-up of a name
@@ -88,7 +90,7 @@ func (s *Server) serve(set *setup) error {
 	defer helpers.Wait()
 	defer end()
 	s.cfg.Logger.Info("serving", "config", s.cfg, "idle", s.reaper.Config(), "limit", set.limit, "because", set.budget.why(set.limit))
-	setMaxConnections(s.reaper, set.limit)
+	changeMaxConnections(s.reaper, set.budget.bound)
 	helpers.Go(func() { (&reporter{log: s.cfg.Logger, stats: s.reaper.Stats, admission: s.admission}).run(helping) })
 	if s.cfg.Handler.OnBoot(gnet.Engine{}) == gnet.Shutdown {
 		return nil
@@ -99,7 +101,7 @@ func (s *Server) serve(set *setup) error {
 		return err
 	}
 	s.acceptors.Store(acceptors)
-	// OnBoot may have raised it.
+	// OnBoot or an Update may have raised it.
 	acceptors.room.widen(set.budget.bound(s.reaper.Config().MaxConnections))
 	defer s.acceptors.Store(nil)
 	if s.cfg.OnStarted != nil {

@@ -3,6 +3,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net"
@@ -286,6 +287,21 @@ func TestAnUpdateRaisesMaxConnections(t *testing.T) {
 	limit, why = s.Limit()
 	require.Greater(t, limit, 4)
 	require.Contains(t, why, "descriptors allowed")
+}
+
+func TestAnUpdateBeforeRunStays(t *testing.T) {
+	for change, want := range map[int]int{20: 20, 200: 200, 1 << 30: 0} {
+		var now, limit int
+		s := newServer(t, Config{Idle: idle.Config{ReadTimeout: time.Hour, MaxConnections: 100}, OnStarted: func(s *Server) {
+			now = s.Stats().MaxConnections
+			limit, _ = s.Limit()
+			s.stop(nil)
+		}})
+		require.NoError(t, s.Update(func(cfg *idle.Config) { cfg.MaxConnections = change }))
+		require.NoError(t, s.Run(t.Context()))
+		require.Equal(t, cmp.Or(want, s.setup.Load().budget.most()), now)
+		require.Equal(t, now, limit)
+	}
 }
 
 // TestTheStartWarnsOnce has a heartbeat that never sends a ping, and a limit of connections from

@@ -136,4 +136,6 @@ func TestIdleConnectionsMakeRoomForDescriptors(t *testing.T) {
 	defer take(t, srv.setup.Load().budget.full())()
 	visit(t, srv.Addr(), "it has one of the last descriptors")
 	require.Eventually(t, func() bool { return srv.Reaper().Connections() < 100 }, 10*time.Second, time.Millisecond)
+	require.NoError(t, srv.Update(func(cfg *idle.Config) { cfg.MaxConnections = 0 }))
+	require.LessOrEqual(t, srv.Stats().MaxConnections, 101, "a reload does not end the shortage")
 }

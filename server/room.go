@@ -50,15 +50,16 @@ func (r *room) size() int {
 	return r.limit
 }
 
-// widen makes room for a number of connections, 0 for any number, if those are more than now. In a
-// shortage the new places are kept back.
+// widen makes room for a number of connections, 0 for any number, if those are more than now. The
+// Reaper has that limit already. In a shortage the new places are kept back, and the Reaper keeps
+// the limit of the shortage.
 func (r *room) widen(limit int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	more := cmp.Or(limit, math.MaxInt32) - r.limit
-	if r.limit == 0 || more <= 0 {
+	if r.limit == 0 {
 		return
 	}
+	more := max(cmp.Or(limit, math.MaxInt32)-r.limit, 0)
 	r.limit += more
 	if r.kept > 0 {
 		r.kept += more
@@ -112,23 +113,30 @@ func (r *room) grow(n int) (over bool) {
 // shortage is over. A limit that an Update of the user has set in between stays, unless it is
 // higher. The caller holds the mutex.
 func (r *room) boundReaper() {
-	left, now := r.limit-r.kept, r.reaper.Config().MaxConnections
-	if r.lowered == 0 || r.lowered != now {
-		r.before = now
-	}
-	r.lowered = left
-	if r.kept == 0 || r.before != 0 && r.before <= left {
-		left, r.lowered = r.before, 0
-	}
-	setMaxConnections(r.reaper, left)
+	left := r.limit - r.kept
+	before, lowered := r.before, r.lowered
+	changeMaxConnections(r.reaper, func(now int) int {
+		r.before, r.lowered = before, left
+		if lowered == 0 || lowered != now {
+			r.before = now
+		}
+		if r.kept == 0 || r.before != 0 && r.before <= left {
+			r.lowered = 0
+			return r.before
+		}
+		return left
+	})
 }
 
-// setMaxConnections changes the limit of the Reaper, which costs a pass over all connections.
-func setMaxConnections(r *idle.Reaper, n int) {
-	if r.Config().MaxConnections == n {
+// changeMaxConnections changes the limit of the Reaper to what change returns for the present one.
+// It calls change again if another Update comes in between. It makes no Update if the limit stays:
+// an Update costs a pass over all connections.
+func changeMaxConnections(r *idle.Reaper, change func(now int) int) {
+	if now := r.Config().MaxConnections; change(now) == now {
 		return
 	}
-	_ = r.Update(func(cfg *idle.Config) { cfg.MaxConnections = n }) // the rest was checked before
+	// The rest of the Config was checked before.
+	_ = r.Update(func(cfg *idle.Config) { cfg.MaxConnections = change(cfg.MaxConnections) })
 }
 
 // pauses logs and counts the times in which clients wait for room. Safe for concurrent use.

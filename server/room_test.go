@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"math/rand/v2"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -28,6 +29,11 @@ func newTestReaper(t testing.TB, h gnet.EventHandler, limit int) *idle.Reaper {
 	return r
 }
 
+// setMaxConnections is an Update of the user.
+func setMaxConnections(r *idle.Reaper, n int) {
+	changeMaxConnections(r, func(int) int { return n })
+}
+
 func TestAShortageKeepsTheLimitOfTheUser(t *testing.T) {
 	for _, limit := range []int{0, 100} {
 		r := newTestRoom(t, 100, limit)
@@ -46,7 +52,7 @@ func TestAShortageKeepsTheLimitOfTheUser(t *testing.T) {
 		require.Equal(t, limit, now())
 
 		begin()
-		setMaxConnections(r.reaper, 7) // by an Update of the user
+		setMaxConnections(r.reaper, 7)
 		end()
 		require.Equal(t, 7, now())
 		begin()
@@ -57,6 +63,25 @@ func TestAShortageKeepsTheLimitOfTheUser(t *testing.T) {
 		require.Equal(t, 7, now(), "it is lower anyway")
 		end()
 		require.Equal(t, 7, now())
+		begin()
+		setMaxConnections(r.reaper, 100)
+		r.widen(100)
+		require.Equal(t, 1, now(), "an Update of the server does not end the shortage")
+		end()
+		require.Equal(t, 100, now())
+	}
+}
+
+func TestAnUpdateAtTheEndOfAShortageStays(t *testing.T) {
+	r := newTestRoom(t, 100, 100)
+	for range 1000 {
+		setMaxConnections(r.reaper, 100)
+		r.shrink()
+		var both sync.WaitGroup
+		both.Go(func() { r.grow(50); r.grow(200) })
+		both.Go(func() { setMaxConnections(r.reaper, 7); r.widen(7) })
+		both.Wait()
+		require.Equal(t, 7, r.reaper.Config().MaxConnections)
 	}
 }
 

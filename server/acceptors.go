@@ -47,8 +47,9 @@ type acceptors struct {
 	busy      atomic.Int64    // acceptors in Accept, or opening a connection for which there is room
 	accepting context.Context // done when no listener accepts any more
 	end       context.CancelFunc
-	running   sync.WaitGroup
-	ended     chan struct{} // closed when all acceptors have ended
+	running   sync.WaitGroup // acceptors
+	following sync.WaitGroup // followDescriptors, which acceptors start
+	ended     chan struct{}  // closed when all acceptors have ended
 
 	pauses *pauses
 	failed logging.Limiter
@@ -96,11 +97,12 @@ func (a *acceptors) stop(refuse bool) {
 	a.end()
 }
 
-// wait waits until all acceptors have ended, or an event loop has died: that loop does not open the
-// connection that an acceptor has for it.
+// wait waits until all goroutines of the acceptors have ended, or an event loop has died: that loop
+// does not open the connection that an acceptor has for it. The caller has called stop.
 func (a *acceptors) wait(alive context.Context) {
 	select {
 	case <-a.ended:
+		a.following.Wait()
 	case <-alive.Done():
 	}
 }
@@ -225,7 +227,7 @@ func (a *acceptors) leave(from netip.Addr) {
 func (a *acceptors) runShort() {
 	if left, begins := a.room.shrink(); begins {
 		a.log.Warn("descriptors are short: there is room for fewer connections", "room", left)
-		a.running.Go(a.followDescriptors)
+		a.following.Go(a.followDescriptors)
 	}
 }
 

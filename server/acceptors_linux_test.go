@@ -304,7 +304,8 @@ func TestOptionsOfGnetHold(t *testing.T) {
 	}
 }
 
-// TestRunEndsWithoutListeners has other code close all listeners. Run drains and returns an error.
+// TestRunEndsWithoutListeners has other code close all listeners in a shortage of descriptors. Run
+// drains and returns an error.
 func TestRunEndsWithoutListeners(t *testing.T) {
 	first, second := listenTCP(t), listenTCP(t)
 	s, _, result := launch(t, Config{
@@ -313,6 +314,8 @@ func TestRunEndsWithoutListeners(t *testing.T) {
 	visit(t, s.Addr())
 	require.NoError(t, first.Close())
 	visit(t, second.Addr(), "one listener is left")
+	defer take(t, s.setup.Load().budget.full())()
+	s.acceptors.Load().runShort()
 	require.NoError(t, second.Close())
 	require.ErrorIs(t, await(t, result), errNoListener)
 	require.Equal(t, uint64(2), s.Reaper().Stats().Reaped[reap.Drained])

@@ -268,6 +268,9 @@ func TestAListenerOfPackageNetIsShown(t *testing.T) {
 	require.NoError(t, ln.Drain(time.Minute, time.Minute))
 	require.Equal(t, "not ready: draining\n", call(h, "GET", "/readyz", "").body, "without Config.Status")
 	require.Empty(t, f.Pressure, "no resource has a limit")
+	_, err = ln.Admit(client)
+	require.ErrorIs(t, err, idlenet.ErrRefused)
+	require.EqualValues(t, 1, h.makeFrame(t.Context(), &frameState{}).Rejected)
 }
 
 // Readers in other time zones compare these times as text.

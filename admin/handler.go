@@ -125,11 +125,14 @@ func New(cfg Config) (*Handler, error) {
 	}
 	if cfg.Status == nil {
 		cfg.Status = func() Status {
-			in, state := inspector{cfg.Reaper}, Ready
-			if cfg.Reaper.Stats().Draining {
+			in, stats, state := inspector{cfg.Reaper}, cfg.Reaper.Stats(), Ready
+			if stats.Draining {
 				state = Draining
 			}
-			return Status{State: state, Limit: in.limit(), Pressure: Pressure{Connections: float64(in.open()) / float64(in.limit())}}
+			return Status{
+				State: state, Limit: in.limit(), Rejected: stats.Refused,
+				Pressure: Pressure{Connections: float64(in.open()) / float64(in.limit())},
+			}
 		}
 	}
 	if cfg.Metrics == nil {

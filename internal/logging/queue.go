@@ -54,13 +54,22 @@ func (q *Queue) add(write func() error) {
 	}
 }
 
-// run calls the functions until the queue is empty.
+// run calls the functions until the queue is empty. If the handler of the program ends the
+// goroutine by runtime.Goexit, another goroutine calls the remaining functions.
 func (q *Queue) run() {
+	empty := false
+	defer func() {
+		if !empty {
+			q.dropped.Add(1)
+			go q.run()
+		}
+	}()
 	for write := q.next(); write != nil; write = q.next() {
 		if !succeeds(write) {
 			q.dropped.Add(1)
 		}
 	}
+	empty = true
 }
 
 // succeeds calls a function, and reports whether it returns without an error. If the handler of the

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -151,6 +152,12 @@ func TestAReaderThatIsGoneIsCounted(t *testing.T) {
 	log.Info("lost")
 	Of(log).Flush()
 	require.EqualValues(t, 1, Of(log).Dropped())
+
+	log = Wrap(plain(writerFunc(func([]byte) (int, error) { runtime.Goexit(); return 0, nil })))
+	log.Info("lost")
+	log.Info("the queue goes on")
+	Of(log).Flush()
+	require.EqualValues(t, 2, Of(log).Dropped())
 }
 
 // A counter is a LogValuer with state that changes.

@@ -33,7 +33,7 @@ model: ; bash idle/model/check.sh
 mutants: ; go -C mutants run .
 # make sample SAMPLE='-seed 7 -n 50 -run ^server/'
 sample: ; go -C mutants run ./sample $(SAMPLE)
-bench: ; go test ./wheel ./timer ./idle -run '^$$' -bench . -count 6 | tee bench.out && go $(TOOL) benchstat -col /handler bench.out
+bench: ; go test ./idle ./idlenet -run '^$$' -bench . -count 6 | tee bench.out && go $(TOOL) benchstat -col /handler bench.out
 attack: ; IDLEWHEEL_FLOODS=20 IDLEWHEEL_CHURN=60s IDLEWHEEL_DRAIN=5000 go test ./server ./cmd/echo-heartbeat -v -p 1 -count 1 -timeout 20m -run "Flood|Churn|Drain|Blast|FullServer|Kill|DiesIs|TooFew"
 load:  ; go run ./loadtest hold -c 20k --heartbeat 5s --timeout 15s --hold 15s $(HOLD) && go run ./loadtest storm -c 20k $(HOLD) && go run ./loadtest outage -c 20k --heartbeat 1s --timeout 3s $(HOLD)
 scale: ; bash loadtest/results/run 100k 300k

@@ -75,43 +75,6 @@ func ExampleWheel_Schedule() {
 	// close session 7
 }
 
-// The Handle of an entry stays the same, whether the deadline moves to a later or an earlier
-// instant.
-func ExampleWheel_Reschedule() {
-	w, err := wheel.New[string](time.Second)
-	if err != nil {
-		log.Fatal(err)
-	}
-	h := w.Schedule(10*time.Second, "session 7")
-	fmt.Println("later:", w.Reschedule(h, 20*time.Second))
-	fmt.Println("earlier:", w.Reschedule(h, 5*time.Second))
-
-	w.Advance(5*time.Second, math.MaxInt, func(wheel.Handle, string) {})
-	fmt.Println("too late:", w.Reschedule(h, time.Minute))
-	// Output:
-	// later: true
-	// earlier: true
-	// too late: false
-}
-
-// Cancel reports whether it came in time. A stale Handle does no harm.
-func ExampleWheel_Cancel() {
-	w, err := wheel.New[string](time.Second)
-	if err != nil {
-		log.Fatal(err)
-	}
-	h := w.Schedule(10*time.Second, "session 7")
-	fmt.Println(w.Cancel(h), w.Cancel(h))
-
-	h = w.Schedule(10*time.Second, "session 8")
-	w.Advance(10*time.Second, math.MaxInt, func(_ wheel.Handle, name string) { fmt.Println(name, "expired") })
-	fmt.Println(w.Cancel(h))
-	// Output:
-	// true false
-	// session 8 expired
-	// false
-}
-
 // A budget bounds the duration of a call of Advance, so that the caller can do other work in
 // between.
 func ExampleWheel_Advance() {

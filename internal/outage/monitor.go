@@ -265,9 +265,14 @@ func (m *Monitor) addGap(from, to mono.Time, rule Rule) Finding {
 
 // endSilence ends a silence that was no outage, except for its gaps and the known outages.
 func (m *Monitor) endSilence(heard, now mono.Time, rule Rule) {
-	m.calm.Add(m.silence(heard)-m.Known.Within(m.heard, heard), now, rule.calm())
+	m.addCalm(heard, now, rule)
 	m.dropCount()
 	m.hear(heard)
+}
+
+// addCalm records a silence as normal traffic, without its gaps and the known outages.
+func (m *Monitor) addCalm(heard, now mono.Time, rule Rule) {
+	m.calm.Add(m.silence(heard)-m.Known.Within(m.heard, heard), now, rule.calm())
 }
 
 func (m *Monitor) dropCount() {
@@ -284,7 +289,7 @@ func (m *Monitor) learn(heard, now mono.Time, rule Rule) {
 		m.inARow = 0
 	}
 	if m.inARow++; m.inARow > maxHolds {
-		m.calm.Add(m.silence(heard), now, rule.calm())
+		m.addCalm(heard, now, rule)
 	}
 }
 

@@ -502,3 +502,25 @@ func TestOutageGraceBoundsTheSilenceOfAGroup(t *testing.T) {
 	w.live(38*time.Second, false, true)
 	require.Len(t, w.closed, 48)
 }
+
+// TestNoticedOutagesOfAllAreNoHabitOfAGroup has four outages of all in a row. Then one network
+// fails alone.
+func TestNoticedOutagesOfAllAreNoHabitOfAGroup(t *testing.T) {
+	w := newTown(t, 48, 48)
+	w.live(60*time.Second, true, true)
+	for range 4 {
+		w.last = w.now
+		for range 170 {
+			w.live(w.Clock.Tick(), false, false)
+			if count := w.Monitor.State().Count; count != nil {
+				count.Add(count.Enough())
+			}
+		}
+		w.last = 0
+		w.live(12*time.Second, true, true)
+	}
+	require.EqualValues(t, 4, w.Stats(&Counters{}, true).Suspensions)
+	w.live(8*time.Second, true, true)
+	w.live(41*time.Second, false, true)
+	require.Empty(t, w.closed)
+}

@@ -61,6 +61,7 @@ type group struct {
 	monitor outage.Monitor
 	stepped mono.Time // the last step of the monitor; 0 if there is none
 	settled mono.Time // the monitor learns from then on
+	usual   usual
 
 	until atomic.Int64 // silences have an effect until then
 	heard atomic.Int64 // when a connection was heard last, as far as that is known
@@ -244,6 +245,7 @@ func (w *Watcher) reportGroups() {
 // step tells the monitor of a group when it was heard, if it is large enough.
 func (g *group) step(now mono.Time, rule outage.Rule) (found outage.Finding) {
 	size, heard := g.size.Load(), mono.Time(g.heard.Load())
+	rule.Usual = cmp.Or(g.usual.timeout, rule.Usual)
 	switch {
 	case size < groupBusy && !g.monitor.State().Held():
 		if g.stepped != 0 {

@@ -503,6 +503,33 @@ func TestOutageGraceBoundsTheSilenceOfAGroup(t *testing.T) {
 	require.Len(t, w.closed, 48)
 }
 
+// TestAHabitOfAGroupIsNoOutage has meters that report together every eight minutes, with timeouts
+// of ten minutes and of a day, beside clients with a short one. A meter dies after five reports.
+func TestAHabitOfAGroupIsNoOutage(t *testing.T) {
+	w := newTown(t, 48, 60)
+	for id, c := range w.conns[:48] {
+		own := reap.ConnLimits{ReadTimeout: 10 * time.Minute}
+		if id == 47 {
+			own.ReadTimeout = 24 * time.Hour
+		}
+		require.NoError(t, w.SetLimits(uint32(id), c, own))
+	}
+	died := mono.Time(0)
+	for sec := 0; len(w.closed) == 0 && sec < 2*3600; sec++ {
+		w.live(time.Second, false, true)
+		for id, c := range w.conns[:48] {
+			if id%10 == sec%480 && (id > 0 || sec < 5*480) {
+				c.Front.Heard = w.Clock.Stamp().Short()
+				if id == 0 {
+					died = w.now
+				}
+			}
+		}
+	}
+	require.Equal(t, 10*time.Minute, w.watched()[network0].usual.timeout, "half of the group")
+	require.Less(t, w.now.Sub(died), 11*time.Minute)
+}
+
 // TestNoticedOutagesOfAllAreNoHabitOfAGroup has four outages of all in a row. Then one network
 // fails alone.
 func TestNoticedOutagesOfAllAreNoHabitOfAGroup(t *testing.T) {

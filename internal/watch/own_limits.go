@@ -78,7 +78,8 @@ func (t *limitsTable) put(i uint16) {
 	}
 }
 
-// An idleCount counts connections by their shortest idle timeout, in powers of two.
+// An idleCount counts connections by the time in which their peers have to be heard, in powers of
+// two.
 type idleCount struct {
 	buckets [64]struct {
 		n     int
@@ -87,7 +88,7 @@ type idleCount struct {
 	all int
 }
 
-// add counts a connection, unless it has no idle timeout.
+// add counts a connection, unless its peer need not be heard.
 func (i *idleCount) add(timeout time.Duration) {
 	if timeout == 0 {
 		return
@@ -98,9 +99,9 @@ func (i *idleCount) add(timeout time.Duration) {
 	i.all++
 }
 
-// usual returns the timeout that half of the connections have or exceed, to a factor of two, or 0
-// if there are none.
-func (i *idleCount) usual() time.Duration {
+// half returns the time that half of the connections have or exceed, to a factor of two, or 0 if
+// there are none.
+func (i *idleCount) half() time.Duration {
 	left := i.all
 	for _, b := range i.buckets {
 		if left -= 2 * b.n; b.n > 0 && left <= 0 {
@@ -108,4 +109,24 @@ func (i *idleCount) usual() time.Duration {
 		}
 	}
 	return 0
+}
+
+// A usual is the time in which half of the peers have to be heard, of the connections in the shard
+// that had most of them.
+type usual struct {
+	timeout time.Duration // 0 if unknown
+	shard   uint32
+	of      int // connections of the shard
+}
+
+// note takes note of the connections of a shard. It reports whether the time has changed.
+func (u *usual) note(shard uint32, count *idleCount) (changed bool) {
+	timeout := count.half()
+	if timeout == 0 || count.all < u.of && shard != u.shard {
+		u.of -= u.of/8 + 1 // it may have lost its connections
+		return false
+	}
+	changed = timeout != u.timeout
+	*u = usual{timeout, shard, count.all}
+	return changed
 }

@@ -166,3 +166,32 @@ func TestHalfOfTheConnectionsSayWhatIsUsual(t *testing.T) {
 	require.Equal(t, time.Hour, usual())
 	require.Empty(t, p.closed)
 }
+
+// TestTheTimeInWhichAPeerIsHeardIsUsual has a timeout that the output of the server keeps as well.
+// The shard with most connections says what is usual, unless it has lost them.
+func TestTheTimeInWhichAPeerIsHeardIsUsual(t *testing.T) {
+	p := newTestPort(t, testConfig{ReadTimeout: 10 * time.Minute, AllTimeout: 30 * time.Second})
+	require.Equal(t, 10*time.Minute, p.Rule().Usual)
+	p.open()
+	for p.now < mono.Time(20*time.Second) {
+		p.pass(p.Clock.Tick())
+		for p.Groups.Step() {
+		}
+	}
+	require.Equal(t, 10*time.Minute, p.usual.timeout)
+
+	var large, small idleCount
+	for range 9 {
+		large.add(time.Minute)
+	}
+	small.add(24 * time.Hour)
+	var u usual
+	require.True(t, u.note(1, &large))
+	require.False(t, u.note(2, &small))
+	require.Equal(t, time.Minute, u.timeout)
+	require.False(t, u.note(1, &large), "it is the same")
+	for range 9 {
+		u.note(2, &small)
+	}
+	require.Equal(t, 24*time.Hour, u.timeout)
+}

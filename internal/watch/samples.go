@@ -64,6 +64,7 @@ type sample struct {
 	members []member
 	highest float64       // rank of the members, if there is no room for more
 	counted *outage.Count // the last one with the busy members
+	noted   mono.Time     // the pass after which the group was told what is usual
 }
 
 // A member is a connection in a sample.
@@ -169,7 +170,7 @@ func (all *samples[C]) endPass(now mono.Time, rule *outage.Rule) {
 		maps.DeleteFunc(all.counts, func(name reap.Group, n int) bool { return n < least && name.Remote.IsValid() })
 	}
 	s.Watcher.offer(s.Number, all.counts)
-	s.Watcher.noteUsual(s.Number, all.idle.all, all.idle.usual())
+	s.Watcher.noteUsual(s.Number, &all.idle)
 	all.idle = idleCount{}
 	all.counts, all.sorted, all.left, all.pass = nil, 0, 0, now.Add(rule.Shortest/sortPart)
 }
@@ -180,7 +181,7 @@ func (all *samples[C]) endPass(now mono.Time, rule *outage.Rule) {
 func (all *samples[C]) sort(id uint32, c *Conn[C], watched map[reap.Group]*group, now mono.Time) {
 	s := all.shard
 	counts := all.counts
-	all.idle.add(s.LimitsOf(c).ShortestIdle())
+	all.idle.add(s.LimitsOf(c).LongestIdle())
 	heard := now
 	if !s.asks { // otherwise the kernel says it later
 		heard = s.port.Heard(c, now)
@@ -250,6 +251,10 @@ func (all *samples[C]) listen(one *sample, now mono.Time) (needed bool) {
 	if len(one.members) == 0 {
 		return false
 	}
+	if one.noted != all.pass {
+		one.noted = all.pass
+		all.noteUsual(one)
+	}
 	isHeard, count := all.hear(one, now), one.monitor.State().Count
 	switch {
 	case isHeard:
@@ -263,6 +268,17 @@ func (all *samples[C]) listen(one *sample, now mono.Time) (needed bool) {
 		all.verify = min(all.mostVerified(), int(all.shard.Len()))
 	}
 	return true
+}
+
+// noteUsual tells a group what is usual among the members of its sample.
+func (all *samples[C]) noteUsual(one *sample) {
+	var count idleCount
+	for _, m := range one.members {
+		if all.isIn(one, &m) {
+			count.add(all.shard.LimitsOf(all.shard.conns.at(m.id)).LongestIdle())
+		}
+	}
+	all.shard.Watcher.noteUsualOf(one.group, all.shard.Number, &count)
 }
 
 // hear finds out when the members of a sample were heard, until it finds one that was since the

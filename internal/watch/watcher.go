@@ -40,13 +40,8 @@ type Watcher struct {
 	lag     mono.Longest // the greatest delay of the driver
 
 	// The shortest idle timeout, and the shortest and longest limit, that SetLimits has given.
-	own struct{ idle, shortest, longest time.Duration }
-	// The idle timeout of half of the connections in the Shard that had most of them, 0 if unknown.
-	usual struct {
-		timeout time.Duration
-		shard   uint32
-		of      int
-	}
+	own   struct{ idle, shortest, longest time.Duration }
+	usual usual // of all connections
 }
 
 // Init makes a Watcher ready, with a checked Config and a real clock.
@@ -75,7 +70,7 @@ func (w *Watcher) put(set *Settings) {
 	idle := verdict.Shorter(common, w.own.idle)
 	w.rule.Store(&outage.Rule{
 		Tick: set.Tick, Gap: outage.LeastGap(set.Tick, shortest), Hold: set.OutageGrace >= 0, Longest: longest, Busy: outage.MinBusy,
-		Memory: max(set.Horizon, longest, set.CloseGrace), Shortest: idle, Usual: cmp.Or(w.usual.timeout, common, idle),
+		Memory: max(set.Horizon, longest, set.CloseGrace), Shortest: idle, Usual: cmp.Or(w.usual.timeout, set.Common.LongestIdle(), idle),
 	})
 }
 
@@ -96,18 +91,20 @@ func (w *Watcher) extendRule(own *reap.ConnLimits) {
 	}
 }
 
-// noteUsual takes note of the idle timeout that is usual in a Shard with a number of connections.
-func (w *Watcher) noteUsual(shard uint32, open int, timeout time.Duration) {
+// noteUsual takes note of what is usual in a Shard.
+func (w *Watcher) noteUsual(shard uint32, count *idleCount) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if timeout == 0 || open < w.usual.of && shard != w.usual.shard {
-		w.usual.of -= w.usual.of/8 + 1 // it may have lost its connections
-		return
-	}
-	changes := timeout != w.usual.timeout
-	if w.usual.timeout, w.usual.shard, w.usual.of = timeout, shard, open; changes {
+	if w.usual.note(shard, count) {
 		w.put(w.Settings())
 	}
+}
+
+// noteUsualOf is noteUsual for a group.
+func (w *Watcher) noteUsualOf(g *group, shard uint32, count *idleCount) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	g.usual.note(shard, count)
 }
 
 // Resume begins again after a time without connections.

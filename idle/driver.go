@@ -11,6 +11,7 @@ import (
 	"github.com/idlewheel/idlewheel/internal/conntimer"
 	"github.com/idlewheel/idlewheel/internal/mono"
 	"github.com/idlewheel/idlewheel/internal/outage"
+	"github.com/idlewheel/idlewheel/internal/verdict"
 )
 
 // pause is the time between two tasks on a loop that is behind. In this time the loop serves its
@@ -138,9 +139,12 @@ func (r *Reaper) moveAndPost() (found outage.Finding, err error) {
 	set, loops := r.watch.Settings(), r.registry.Load().loops
 	found, _ = r.watch.Move(func(now mono.Time) mono.Time { return r.lastHeard(loops, now) })
 	now, state := r.watch.Clock.Read(), r.watch.Monitor.State()
+	shortest := r.watch.Rule().Shortest
+	isShorter := verdict.Shorter(r.shortest, shortest) != r.shortest // groups have shorter steps
+	r.shortest = shortest
 	crowded := r.crowd.mustShed(1) || isHigh(&r.output, set.Front.(*Config).OutputLimit.Total)
 	for _, l := range loops {
-		if r.live[l] && (crowded || l.task.isNeeded(now, set.Version, state)) {
+		if r.live[l] && (crowded || isShorter || l.task.isNeeded(now, set.Version, state)) {
 			errs = append(errs, r.post(l))
 		}
 	}

@@ -180,3 +180,23 @@ func TestALoggerThatBlocksBlocksNoEventLoop(t *testing.T) {
 	require.NoError(t, unread.Close())
 	flushLog(s.Reaper)
 }
+
+// TestAShorterTimeoutReachesAllLoops gives it to a connection of one of two loops: the other looks
+// at groups more often from then on.
+func TestAShorterTimeoutReachesAllLoops(t *testing.T) {
+	s := newHandSite(t, &sink{}, Config{ReadTimeout: 24 * time.Hour, Tick: 100 * time.Millisecond})
+	other := &handLoop{scriptedLoop: newScriptedLoop(), r: s.Reaper}
+	first := s.open(1)[0]
+	s.OnOpen(newScriptedConn(other, 2))
+	pass := func() (tasks int) {
+		s.pass(t, s.watch.Clock.Tick())
+		for ; len(other.tasks) > 0; tasks++ {
+			require.NoError(t, other.run(t))
+		}
+		return tasks
+	}
+	pass()
+	require.Zero(t, pass())
+	require.NoError(t, handle(s.Reaper, first).SetTimeouts(Timeouts{Read: time.Second}))
+	require.NotZero(t, pass())
+}

@@ -49,6 +49,8 @@ type Reaper struct {
 	loops  uint32         // loops made so far
 	driver *driver        // nil if there are no connections
 	past   watch.Counters // of loops that are no longer in the registry
+
+	shortest time.Duration // idle timeout of the round before
 }
 
 // Middleware returns a Reaper around next. The error joins all mistakes in the arguments, and names

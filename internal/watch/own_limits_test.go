@@ -109,11 +109,13 @@ func TestTheRuleForgetsTimeoutsOfTheConfig(t *testing.T) {
 	require.Equal(t, 10*time.Minute, p.Watcher.Rule().Shortest)
 }
 
-// TestAStopIsAsLongForLimitsOfAConnection stops the process for more than a tenth of a timeout.
+// TestAStopIsAsLongForLimitsOfAConnection stops the process for more than a tenth of a timeout,
+// also of one that ScaleTimeouts sets.
 func TestAStopIsAsLongForLimitsOfAConnection(t *testing.T) {
 	const timeout = 300 * time.Millisecond
-	closed := func(cfg, own time.Duration) mono.Time {
+	closed := func(cfg, own, scaled time.Duration) mono.Time {
 		p := newTestPort(t, testConfig{ReadTimeout: cfg, Tick: 10 * time.Millisecond})
+		require.NoError(t, p.ScaleTimeouts(1, scaled))
 		id, c := p.open()
 		require.NoError(t, p.Shard.SetLimits(id, c, reap.ConnLimits{ReadTimeout: own}))
 		p.pass(150 * time.Millisecond)
@@ -123,7 +125,9 @@ func TestAStopIsAsLongForLimitsOfAConnection(t *testing.T) {
 		}
 		return p.now
 	}
-	require.Equal(t, closed(timeout, 0), closed(time.Minute, timeout))
+	want := closed(timeout, 0, time.Minute)
+	require.Equal(t, want, closed(time.Minute, timeout, time.Minute))
+	require.Equal(t, want, closed(time.Minute, 0, timeout))
 }
 
 // TestHalfOfTheConnectionsSayWhatIsUsual has clients with a timeout of their own below that of the

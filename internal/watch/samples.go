@@ -53,6 +53,8 @@ type samples[C any] struct {
 	left   int                // connections to sort in this step
 	pass   mono.Time          // when the next pass begins, or before now
 
+	shortest time.Duration // Rule.Shortest in the last part of a step
+
 	verify int    // connections to ask before the members are counted
 	asked  uint32 // the one that was asked last
 }
@@ -92,7 +94,7 @@ func (all *samples[C]) groupsOf(id uint32, c *Conn[C]) [5]reap.Group {
 // Due returns when Step has something to do.
 func (all *samples[C]) Due() mono.Time {
 	switch {
-	case all.isStepping():
+	case all.isStepping() || all.isShorter(all.shard.Watcher.Rule()):
 		return 0
 	case len(all.list) == 0:
 		return max(all.due, all.pass)
@@ -103,14 +105,24 @@ func (all *samples[C]) Due() mono.Time {
 
 func (all *samples[C]) isStepping() bool { return all.left+all.verify > 0 || all.turn < len(all.list) }
 
+// isShorter reports whether the shortest idle timeout has become shorter since the last part of a
+// step. A connection of another shard may have got it.
+func (all *samples[C]) isShorter(rule *outage.Rule) bool {
+	return verdict.Shorter(all.shortest, rule.Shortest) != all.shortest
+}
+
 // Step does a part of a step, if one is due. It reports whether there is more.
 func (all *samples[C]) Step() (more bool) {
 	s := all.shard
 	now, rule := s.clock.Elapsed(), s.Watcher.groupRule()
+	if all.isShorter(&rule) { // the next step and pass would be late
+		all.due, all.pass = 0, 0
+	}
+	all.shortest = rule.Shortest
 	switch {
 	case !rule.Hold:
 		all.end()
-		all.due = now.Add(max(rule.Longest, time.Minute)) // SetLimits may set an idle timeout
+		all.due = now.Add(max(rule.Longest, time.Minute))
 	case all.left > 0:
 		all.sortSome(now, &rule)
 	case all.turn < len(all.list):
@@ -137,7 +149,7 @@ func (all *samples[C]) end() {
 	for _, one := range all.list {
 		one.size.Add(-int64(len(one.members)))
 	}
-	*all = samples[C]{shard: s, names: all.names}
+	*all = samples[C]{shard: s, names: all.names, shortest: all.shortest}
 	s.Watcher.offer(s.Number, nil)
 }
 

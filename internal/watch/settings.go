@@ -116,7 +116,7 @@ func (set *Settings) limitsOf(own reap.ConnLimits) *Limits {
 	lim := &Limits{Limits: set.Config.Limits, Own: own, version: set.Version}
 	override(&lim.Limits, &own)
 	for _, d := range []*time.Duration{&lim.Read, &lim.Write, &lim.All} {
-		*d = max(set.overlay.scale.of(*d), min(*d, set.Tick))
+		*d = set.scaled(*d)
 	}
 	lim.Drain = set.overlay.drain
 	lim.Tick, lim.Horizon = set.Tick, set.Horizon
@@ -128,6 +128,11 @@ func (set *Settings) limitsOf(own reap.ConnLimits) *Limits {
 	}
 	lim.Ready()
 	return lim
+}
+
+// scaled returns an idle timeout after ScaleTimeouts.
+func (set *Settings) scaled(d time.Duration) time.Duration {
+	return max(set.overlay.scale.of(d), min(d, set.Tick))
 }
 
 // override replaces the limits that a connection has of its own.

@@ -452,6 +452,7 @@ func TestOnlyBusyMembersCount(t *testing.T) {
 	one.monitor.Init(count.To)
 	rule := w.groupRule()
 	one.monitor.Step(w.now, w.now, count.To, rule)
+	one.verified = one.monitor.State().Count
 	w.Groups.list = append(w.Groups.list, one)
 	for range 3 {
 		w.Groups.verify = 1

@@ -66,7 +66,9 @@ type sample struct {
 	members []member
 	highest float64       // rank of the members, if there is no room for more
 	counted *outage.Count // the last one with the busy members
-	noted   mono.Time     // the pass after which the group was told what is usual
+	// verified is the one that had begun when others of the group were asked.
+	verified *outage.Count
+	noted    mono.Time // the pass after which the group was told what is usual
 }
 
 // A member is a connection in a sample.
@@ -277,6 +279,7 @@ func (all *samples[C]) listen(one *sample, now mono.Time) (needed bool) {
 			}
 		}
 	case count != one.counted:
+		one.verified = count
 		all.verify = min(all.mostVerified(), int(all.shard.Len()))
 	}
 	return true
@@ -352,7 +355,7 @@ func (all *samples[C]) verifySome(now mono.Time) {
 	s := all.shard
 	stride := uint32(1)
 	if int(s.Len()) > all.mostVerified() { // those that were opened together often send together
-		stride = s.Len()*5/8 | 1
+		stride = strideOf(s.Len())
 	}
 	for range verifiedAtOnce {
 		all.asked = (all.asked + stride) % s.Len()
@@ -368,11 +371,30 @@ func (all *samples[C]) verifySome(now mono.Time) {
 			return
 		}
 		count := one.monitor.State().Count
-		if count != nil && count != one.counted && mono.Time(one.heard.Load()) <= count.To {
+		if count == nil || count != one.verified {
+			continue
+		}
+		if count != one.counted && mono.Time(one.heard.Load()) <= count.To {
 			count.Add(all.busy(one, count, now))
 		}
 		one.counted = count
 	}
+}
+
+// strideOf returns a step that leads through all of n places, and through all parts of them soon.
+func strideOf(n uint32) uint32 {
+	stride := uint32(uint64(n)*0x9e3779b1>>32) | 1 // n divided by the golden ratio
+	for gcd(stride, n) > 1 {
+		stride += 2
+	}
+	return stride
+}
+
+func gcd(a, b uint32) uint32 {
+	for b > 0 {
+		a, b = b, a%b
+	}
+	return a
 }
 
 // busy returns how many members were open before the period of a Count and heard within it.

@@ -123,3 +123,54 @@ func TestAGroupWithHeartbeatsIsHeld(t *testing.T) {
 	together(90*time.Second, false)
 	require.Empty(t, w.closed)
 }
+
+// TestAStrideLeadsThroughAllPlaces asks as many connections as a count does. No part of all is left
+// out, and none is asked twice.
+func TestAStrideLeadsThroughAllPlaces(t *testing.T) {
+	for _, n := range []uint32{2049, 4104, 4105, 1e5, 1 << 20, 1<<20 + 3} {
+		at, seen := uint32(0), []uint32{n}
+		for range verifyAsked {
+			at = (at + strideOf(n)) % n
+			seen = append(seen, at)
+		}
+		slices.Sort(seen)
+		for i, place := range seen[1:] {
+			require.Greater(t, place, seen[i], "of %d", n)
+			require.LessOrEqual(t, place-seen[i], n/64, "of %d", n)
+		}
+	}
+}
+
+// TestAGroupIsVerifiedByItself silences a second group while the rest of a first one is asked,
+// except for connections that are in no sample.
+func TestAGroupIsVerifiedByItself(t *testing.T) {
+	const first = 2000
+	w := newTown(t, 8000)
+	w.path = nil
+	second := reap.Group{Name: "second"}
+	for id := range uint32(8000) {
+		w.Groups.SetName(id, second.Name)
+		if id < first {
+			w.Groups.SetName(id, "first")
+		}
+	}
+	w.live(60*time.Second, true)
+	members := w.sample(second).members
+	living := slices.DeleteFunc(slices.Clone(w.conns[first:]), func(c *testConn) bool {
+		return slices.ContainsFunc(members, func(m member) bool { return w.At(m.id) == c })
+	})
+	for n := range 455 {
+		w.pass(w.Clock.Tick())
+		for part := 1; w.Groups.Step() && part < 20; part++ {
+		}
+		for id, c := range w.conns {
+			if speaks := n < 300 || n < 305 && id >= first; speaks && (n+53*id)%80 == 0 {
+				c.Front.Heard = w.Clock.Stamp().Short()
+			}
+		}
+		for _, c := range living[n%20*7:][:14] {
+			c.Front.Heard = w.Clock.Stamp().Short()
+		}
+		require.NotContains(t, w.held(), second)
+	}
+}

@@ -133,6 +133,9 @@ func (r *Reaper) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
 		if l.outputs.areLimited(own) {
 			action = marker{l}.checkReturned(own, 0, action)
 		}
+		if open, _, _ := l.find(own); open == nil { // OnWritable has closed it
+			out = nil
+		}
 		if len(out) > 0 { // gnet writes it after the call
 			marker{l}.expectOutput(id)
 		}

@@ -55,10 +55,12 @@ func (o OutputMarks) check(refuse configtable.Refuse) {
 // has passed a mark, it calls OnWritable first. Without marks, and if the connection is exempt, it
 // is true. If the connection is closed or is being reaped, it is false.
 func (c Conn) Writable() bool {
-	if s := c.state(); s != nil {
-		marker{c.loop}.compare(c.id, s)
+	s := c.state()
+	if s == nil || c.loop.closing.conn == s {
+		return false
 	}
-	s := c.state() // OnWritable may have closed it
+	marker{c.loop}.compare(c.id, s)
+	s = c.state() // OnWritable may have closed it
 	return s != nil && c.loop.Ends.Of(c.id) == nil && !s.Is(connstate.Unwritable)
 }
 

@@ -172,3 +172,37 @@ func (m *markSite) exempt() {
 	m.has(2000)
 	m.conn.Exempt(false)
 }
+
+// TestTheGreetingOfAClosedConnectionIsDropped writes more than the high mark in OnOpen. OnWritable
+// closes the connection, and the next one gets its number.
+func TestTheGreetingOfAClosedConnectionIsDropped(t *testing.T) {
+	e := newEcho()
+	e.open = func(c gnet.Conn) ([]byte, gnet.Action) {
+		c.(*scriptedConn).outbound = 1001
+		return []byte("hello"), gnet.None
+	}
+	s := newHandSite(t, e, Config{MaxAge: time.Hour, OutputMarks: OutputMarks{
+		High: 1000, OnWritable: func(c gnet.Conn, _ bool) { _ = c.EventLoop().Close(c) },
+	}})
+	out, _ := s.OnOpen(newScriptedConn(s.el, 1))
+	require.Empty(t, out)
+	require.Zero(t, s.Connections())
+	e.open = nil
+	l, _, _, _ := s.watched(s.open(1)[0])
+	require.Empty(t, l.outputs.marks.waiting)
+	s.pass(t, time.Second)
+}
+
+// TestAConnectionThatIsReapedIsNotWritable asks in Goodbye, with output above the high mark.
+func TestAConnectionThatIsReapedIsNotWritable(t *testing.T) {
+	m, asked := (*markSite)(nil), 0
+	m = newMarkSite(t, Config{ReadTimeout: time.Second, Reset: []Reason{}, Goodbye: func(gnet.Conn, *ReapError) []byte {
+		asked++
+		m.ask(0, false)
+		m.ask(1001, false)
+		return nil
+	}})
+	m.waits(0, 200)
+	require.Equal(t, 1, asked)
+	require.Empty(t, m.told)
+}

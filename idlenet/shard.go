@@ -256,8 +256,8 @@ func (s *shard) told(id uint32, own socket, e *watch.End, closed bool) {
 	}
 }
 
-// lastRead returns the record of a connection. With Config.Stamp it has the last Read, unless a
-// Touch was later.
+// lastRead returns the record of a connection. With Config.Stamp it has the last Read, unless the
+// kernel has told of a later byte.
 func (s *shard) lastRead(n *conn) *conntable.Record {
 	r := &n.Front.record
 	if c, is := n.Front.conn().(*stampedConn); is {

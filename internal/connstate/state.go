@@ -20,7 +20,7 @@ import (
 // concurrent use.
 type State struct {
 	opened  mono.Packed
-	heard   mono.Packed // bounds the last read if the clock has forgotten the stamp in the record
+	heard   mono.Packed // of the last Touch with touched, or bounds a read with a forgotten stamp
 	wrote   mono.Packed
 	stalled mono.Packed
 	over    mono.Packed
@@ -51,6 +51,7 @@ const (
 	Observed                     // spared although a limit was exceeded
 	noPings                      // the protocol has no room for a ping
 	Unwritable                   // output has passed the high mark, and not fallen to the low one
+	touched                      // a Touch may be later than the last read
 )
 
 // Is reports whether one of some flags is set.
@@ -116,10 +117,20 @@ func (s *State) Spare(flag Flags, on bool) {
 	s.stalled, s.over = 0, 0
 }
 
-// Touch restarts the idle timeouts.
-func (s *State) Touch(clock *mono.Clock, r *conntable.Record) {
-	r.Heard = clock.Stamp().Short()
-	s.wrote = clock.PackNow()
+// Touch restarts the idle timeouts. The record keeps the last read: a Touch says nothing about the
+// peer.
+func (s *State) Touch(clock *mono.Clock) {
+	s.heard = clock.PackNow()
+	s.wrote = s.heard
+	s.set(touched, true)
+}
+
+// Touched returns the instant of the last Touch, 0 if there was none or a later read is known.
+func (s *State) Touched() mono.Packed {
+	if !s.Is(touched) {
+		return 0
+	}
+	return s.heard
 }
 
 // Alive records a sign of life that is an answer to all pings.
@@ -194,17 +205,22 @@ func (s *State) Facts(clock *mono.Clock, r *conntable.Record, lim *verdict.Limit
 	return f
 }
 
-// LastHeard returns the bounds of the last read. They come from the stamp in the record. If the
-// clock has forgotten that stamp, the upper bound is the one that KeepInReach has stored.
+// LastHeard returns the bounds of the last read or Touch. Those of the read come from the stamp in
+// the record. If the clock has forgotten that stamp, the upper bound is the one that KeepInReach
+// has stored.
 func (s *State) LastHeard(clock *mono.Clock, r *conntable.Record, now mono.Time) verdict.Span {
 	stamp := r.Heard.Unwrap(clock.Stamp())
-	switch known := s.heard; {
-	case clock.Remembers(stamp):
-		return verdict.Span{From: clock.After(stamp), To: clock.Before(stamp, now)}
-	case known != 0:
-		return span(clock, clock.Unpack(clock.Clamp(known, now), now))
+	isKnown, last := clock.Remembers(stamp), verdict.Span{}
+	switch {
+	case isKnown:
+		last = verdict.Span{From: clock.After(stamp), To: clock.Before(stamp, now)}
+	case s.heard == 0:
+		return verdict.Span{From: 0, To: clock.Before(stamp, now)}
 	}
-	return verdict.Span{From: 0, To: clock.Before(stamp, now)}
+	if !isKnown || s.Is(touched) {
+		last = last.Or(span(clock, clock.Unpack(clock.Clamp(s.heard, now), now)))
+	}
+	return last
 }
 
 // span returns the bounds of a packed instant. The upper bound was rounded up to a tick. The lower
@@ -236,9 +252,14 @@ func (s *State) KeepInReach(clock *mono.Clock, r *conntable.Record, now mono.Tim
 	if !clock.Remembers(stamp) {
 		return
 	}
+	bound := clock.Before(stamp, now)
+	if s.Is(touched) && clock.Unpack(s.heard, now) > bound {
+		return
+	}
 	s.heard = 0
+	s.set(touched, false)
 	if stamp < last { // otherwise the bound may still grow
-		s.heard = clock.Pack(clock.Before(stamp, now))
+		s.heard = clock.Pack(bound)
 	}
 }
 

@@ -128,9 +128,33 @@ func TestEachInstantIsAFactOfItsOwn(t *testing.T) {
 	c.Alive(&c.clock)
 	require.True(t, c.facts().Leaving)
 	require.Equal(t, goodbye, c.facts().LastPing, "a sign of life does not extend the grace")
-	c.Touch(&c.clock, &c.record)
+	c.Touch(&c.clock)
 	require.Equal(t, c.now, c.facts().Heard.To)
 	require.Equal(t, c.now, c.facts().Wrote.To)
+}
+
+// TestATouchIsNoRead looks at a connection between touches and reads.
+func TestATouchIsNoRead(t *testing.T) {
+	c := newConn(verdict.Limits{})
+	read := c.record.Heard
+	for range 3 {
+		c.pass(time.Second)
+		c.Touch(&c.clock)
+		at := c.now
+		require.Equal(t, read, c.record.Heard)
+		for range 10 {
+			require.Equal(t, at, c.facts().Heard.To, "of the Touch")
+			require.NotZero(t, c.Touched())
+			c.pass(time.Second)
+			c.KeepInReach(&c.clock, &c.record, c.now)
+		}
+		c.record.Heard = c.clock.Stamp().Short()
+		read = c.record.Heard
+		c.pass(tick)
+		require.Equal(t, c.now, c.facts().Heard.To, "of the read")
+		c.KeepInReach(&c.clock, &c.record, c.now)
+		require.Zero(t, c.Touched())
+	}
 }
 
 func TestHoldsAreCounted(t *testing.T) {

@@ -30,7 +30,7 @@ func (r Remotes[C]) of(c *Conn[C], port Port[C]) net.Addr {
 
 // Touch restarts the idle timeouts. The connection may have been held beyond what the wheel knows.
 func (s *Shard[C]) Touch(id uint32, c *Conn[C]) {
-	c.Touch(s.clock, s.port.Record(c))
+	c.Touch(s.clock)
 	if !s.asks { // otherwise a look finds it in time
 		s.Rearm(id, c)
 	}
@@ -48,7 +48,7 @@ func (s *Shard[C]) Exempt(id uint32, c *Conn[C], on bool) {
 	if c.Is(connstate.Exempt) != on {
 		c.Spare(connstate.Exempt, on)
 		delete(s.Large, id)
-		c.Touch(s.clock, s.port.Record(c))
+		c.Touch(s.clock)
 		s.Rearm(id, c)
 	}
 }

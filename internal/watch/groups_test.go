@@ -129,6 +129,23 @@ func TestAGroupThatIsHeardAgainGetsAChance(t *testing.T) {
 	require.Len(t, w.closed, 48)
 }
 
+// TestRequestsThatEndDoNotEndTheSilenceOfAGroup ends the work on some requests while their network
+// is down.
+func TestRequestsThatEndDoNotEndTheSilenceOfAGroup(t *testing.T) {
+	w := newTown(t, 64, 48)
+	w.live(60*time.Second, true, true)
+	for _, c := range w.conns[:16] {
+		c.Hold()
+	}
+	w.live(10*time.Second, true, true)
+	for id, c := range w.conns[:20] {
+		w.live(2*time.Second, false, true)
+		w.Shard.Release(uint32(id), c) // the last four are not held
+	}
+	require.EqualValues(t, 1, w.Stats(&Counters{}, true).GroupSuspensions)
+	require.Empty(t, w.closed)
+}
+
 // TestAnOutageOfAllIsNoSilenceOfAGroup has an outage of all connections that is too short to be
 // noticed in one network. It must not delay the hold when this network fails alone.
 func TestAnOutageOfAllIsNoSilenceOfAGroup(t *testing.T) {

@@ -183,7 +183,7 @@ func TestAReleasedConnectionIsClosedInTime(t *testing.T) {
 	c.Hold()
 	p.pass(timeout + timeout/2)
 	require.True(t, c.Release())
-	c.State.Touch(&p.Clock, &c.Front)
+	c.State.Touch(&p.Clock)
 	p.pass(timeout - p.Clock.Tick())
 	require.Empty(t, p.closed)
 	p.pass(3 * p.Clock.Tick())
@@ -212,7 +212,7 @@ func TestOnlyAHeartbeatTimeoutCountsTheLastPingAsMissed(t *testing.T) {
 func TestNoAllocations(t *testing.T) {
 	p := newTestPort(t, testConfig{ReadTimeout: time.Hour})
 	id, c := p.open()
-	require.Zero(t, testing.AllocsPerRun(1000, func() { c.State.Touch(&p.Clock, &c.Front); p.Rearm(id, c) }))
+	require.Zero(t, testing.AllocsPerRun(1000, func() { c.State.Touch(&p.Clock); p.Rearm(id, c) }))
 	require.Zero(t, testing.AllocsPerRun(1000, func() {
 		p.Soon(c)
 		p.Schedule.Advance(1)

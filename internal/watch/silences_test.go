@@ -123,11 +123,11 @@ func TestSilencesCountOnlyWhenThePeerCouldBeHeard(t *testing.T) {
 			p.pass(8 * time.Second)
 			p.EndSilence(0, c)
 			for range 2 * silencePeriod / timeout * 4 {
-				c.Touch(p.Shard.clock, p.Record(c))
+				c.Touch(p.Shard.clock)
 				p.pass(timeout / 4)
 				silenceCounter[conntable.Record]{&p.Shard}.countLast(0, c, dead) // the windows turn one by one
 			}
-			c.Touch(p.Shard.clock, p.Record(c))
+			c.Touch(p.Shard.clock)
 			p.pass(2 * time.Second)
 		}, 2 * time.Second},
 	}

@@ -43,6 +43,7 @@ type loop struct {
 
 	crowd     *crowd
 	shedder   shedder
+	busy      busyCount
 	outputs   outputs
 	task      taskState
 	published published

@@ -124,27 +124,53 @@ func (p *port) SetKeepAlive(s *conn, d time.Duration) {
 	}
 }
 
-// CountBusy counts the connections that were open before a period and heard last in it. It stops
-// when there are enough.
+// A busyCount is the part of a loop in a Count, over several tasks. The loop goroutine owns it.
+type busyCount struct {
+	count  *outage.Count // nil if all connections of the loop are counted
+	scanAt int           // the piece of the table at which the next task goes on
+}
+
+// CountBusy begins to take part in a Count. The next tasks go on.
 func (p *port) CountBusy(c *outage.Count) {
-	n, enough, now := 0, c.Enough(), p.clock.Stamp()
-	elapsed := p.clock.Elapsed()
-	if p.clock.Before(mono.Stamp(p.heardAt.Load()), elapsed) > c.To {
-		return // peers were heard after the period: this loop was blocked
+	p.busy = busyCount{count: c}
+	p.countSome()
+}
+
+// countBusy goes on with a Count in a task, unless the silence is over.
+func (l *loop) countBusy(state *outage.State) {
+	if l.busy.count != state.Count {
+		l.busy.count = nil
 	}
-	p.shedder.scanAt = p.table.Scan(p.shedder.scanAt, shedScan, func(id uint32, r conntable.Record) {
+	if l.busy.count != nil {
+		l.countSome()
+	}
+}
+
+// countSome counts those of the next connections that were open before a period and heard last in
+// it. It stops when there are enough.
+func (l *loop) countSome() {
+	c := l.busy.count
+	n, enough, now := 0, c.Enough(), l.clock.Stamp()
+	elapsed := l.clock.Elapsed()
+	if enough == 0 || l.clock.Before(mono.Stamp(l.heardAt.Load()), elapsed) > c.To {
+		l.busy.count = nil // peers were heard after the period: this loop was blocked
+		return
+	}
+	l.busy.scanAt = l.table.ScanPart(l.busy.scanAt, shedScan, func(id uint32, r conntable.Record) {
 		if n >= enough {
 			return
 		}
 		stamp := r.Heard.Unwrap(now)
-		if !p.clock.Remembers(stamp) || p.clock.After(stamp) < c.From || p.clock.After(stamp) > c.To {
+		if !l.clock.Remembers(stamp) || l.clock.After(stamp) < c.From || l.clock.After(stamp) > c.To {
 			return
 		}
-		if p.clock.Unpack(p.At(id).Opened(), elapsed) <= c.From {
+		if l.clock.Unpack(l.At(id).Opened(), elapsed) <= c.From {
 			n++
 		}
 	})
-	c.Add(n)
+	if c.Add(n); l.busy.scanAt == 0 {
+		l.busy.count = nil
+	}
 }
 
 // beforeClose does what comes before gnet closes a connection. The peer gets its goodbye, which may

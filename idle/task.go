@@ -53,6 +53,7 @@ func (l *loop) run(context.Context) error {
 	began := l.clock.Elapsed()
 	l.follow()
 	state := l.Watcher.Monitor.State()
+	l.countBusy(state)
 	l.Outages.Follow(state)
 	l.task.followed.Store(state)
 	l.noteLateTask(began)
@@ -78,7 +79,7 @@ func (l *loop) run(context.Context) error {
 	l.noteStall(entered, l.clock.Stamp())
 	l.publish(l.clock.Stamp())
 	l.task.setDue(l.nextDue())
-	more = more || sweeps || compares || groups || !l.IsAdapted() || l.outputs.mustShed()
+	more = more || sweeps || compares || groups || l.hasMore()
 	l.Outages.Ran(l.clock.Elapsed())
 	if !more {
 		l.task.version.Store(l.Set.Version)
@@ -89,6 +90,9 @@ func (l *loop) run(context.Context) error {
 	}
 	return l.stop
 }
+
+// hasMore reports whether the loop needs another task soon, besides for looks, sweeps and groups.
+func (l *loop) hasMore() bool { return l.busy.count != nil || !l.IsAdapted() || l.outputs.mustShed() }
 
 // stepGroups looks at groups until an instant. It reports whether there is more.
 func (l *loop) stepGroups(end mono.Time) (more bool) {

@@ -215,6 +215,45 @@ func TestLoopsCountAtOnce(t *testing.T) {
 	require.False(t, s.watch.Stats(&watch.Counters{}, false).Suspended, "the driver does not run")
 }
 
+// TestAnOutageOfFewBusyConnectionsIsNoticed stops the clients that send every four seconds. The
+// others have no timeout, or the server ends its work on their requests meanwhile.
+func TestAnOutageOfFewBusyConnectionsIsNoticed(t *testing.T) {
+	for name, tc := range map[string]struct{ conns, busy, held, suspensions int }{
+		"enough in all parts of the table": {40000, outage.MinBusy + 2, 0, 1},
+		"too few":                          {20000, outage.MinBusy - 1, 0, 0},
+		"requests end in the outage":       {40, 40, 30, 1},
+	} {
+		s := newHandSite(t, &reader{}, Config{ReadTimeout: 20 * time.Second, Tick: 100 * time.Millisecond})
+		var busy []*scriptedConn
+		for n, c := range s.open(tc.conns) {
+			if n*tc.busy/tc.conns != (n+1)*tc.busy/tc.conns {
+				busy = append(busy, c)
+			} else {
+				require.NoError(t, handle(s.Reaper, c).SetTimeouts(Timeouts{}))
+			}
+		}
+		for n := range 600 {
+			for i, c := range busy {
+				if (n+i)%40 == 0 {
+					s.receive(c)
+				}
+			}
+			s.pass(t, 100*time.Millisecond)
+		}
+		for _, c := range busy[:tc.held] {
+			handle(s.Reaper, c).Hold()
+		}
+		s.pass(t, 200*time.Millisecond)
+		for _, c := range busy[:tc.held] {
+			handle(s.Reaper, c).Release()
+		}
+		s.pass(t, 10*time.Second)
+		require.EqualValues(t, tc.suspensions, s.Stats().Suspensions, name)
+		s.pass(t, 15*time.Second)
+		require.Equal(t, tc.suspensions == 0, s.Stats().Closed > 0, name)
+	}
+}
+
 // TestTheMonitorGetsTheLatestRead passes the loops in both orders.
 func TestTheMonitorGetsTheLatestRead(t *testing.T) {
 	s := newHandSite(t, &reader{}, Config{ReadTimeout: time.Hour})

@@ -149,15 +149,32 @@ func (t *Table) Scan(from, n int, do func(id uint32, r Record)) (next int) {
 			break
 		}
 		p := &t.pieces[from%len(t.pieces)]
-		for i, r := range p.records {
-			if r.Tag != 0 {
-				do(refID(p.refs[i]), r)
-			}
-		}
+		p.scan(do)
 		n -= len(p.records)
 		from = (from + 1) % len(t.pieces)
 	}
 	return from
+}
+
+// ScanPart is Scan up to the last piece. It returns 0 after that.
+func (t *Table) ScanPart(from, n int, do func(id uint32, r Record)) (next int) {
+	for ; from < len(t.pieces); from++ {
+		if n <= 0 {
+			return from
+		}
+		p := &t.pieces[from]
+		p.scan(do)
+		n -= len(p.records)
+	}
+	return 0
+}
+
+func (p *piece) scan(do func(id uint32, r Record)) {
+	for i, r := range p.records {
+		if r.Tag != 0 {
+			do(refID(p.refs[i]), r)
+		}
+	}
 }
 
 // Remove takes the Record of a connection out, if there is one. Records behind it move up, so that

@@ -53,6 +53,11 @@ func (t *Table) Scan(_, _ int, do func(id uint32, r Record)) (next int) {
 	return 0
 }
 
+// ScanPart is Scan.
+func (t *Table) ScanPart(from, n int, do func(id uint32, r Record)) (next int) {
+	return t.Scan(from, n, do)
+}
+
 // Remove takes the Record of a connection out, if there is one.
 func (t *Table) Remove(k Key) {
 	if e := t.records[k.Addr]; e != nil {

@@ -156,7 +156,7 @@ func (l *loop) countSome() {
 		l.busy.count = nil // peers were heard after the period: this loop was blocked
 		return
 	}
-	l.busy.scanAt = l.table.ScanPart(l.busy.scanAt, shedScan, func(id uint32, r conntable.Record) {
+	l.busy.scanAt = l.table.ScanPart(l.busy.scanAt, tableScan, func(id uint32, r conntable.Record) {
 		if n >= enough {
 			return
 		}

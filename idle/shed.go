@@ -18,8 +18,8 @@ const (
 	// shedBatch is the most connections that one task sheds. nginx has the same number in
 	// ngx_drain_connections.
 	shedBatch = 32
-	// shedScan is the number of records that one scan reads, in about 0.1 ms.
-	shedScan = 1 << 14
+	// tableScan is the number of records that one scan reads, in about 0.1 ms.
+	tableScan = 1 << 14
 	// maxCandidates is the number of connections that a scan finds, so that not every batch needs
 	// one.
 	maxCandidates = 1 << 8
@@ -29,9 +29,18 @@ const (
 // it.
 type shedder struct {
 	candidates    []candidate // the next connections to shed
-	scanAt        int         // the piece of the table at which the next scan begins
+	found         int         // by the last scan
+	shed          int         // of them
+	last          candidate   // of them
+	scannedAt     int         // the piece of the table at which the last scan began
+	scanAt        int         // the piece at which the next one begins
 	noCandidateAt mono.Stamp  // the stamp at which there was no connection to shed
 }
+
+// goesOn reports whether the next scan looks for connections behind the last one that was found. If
+// fewer than half were shed, they would hide the others: they receive data, which only the kernel
+// tells.
+func (d *shedder) goesOn() bool { return d.found == maxCandidates && d.shed < d.found/2 }
 
 // A crowd is the number of connections of all loops against Config.MaxConnections. Safe for
 // concurrent use.
@@ -134,6 +143,7 @@ func (l *loop) shed(spent func() bool) {
 			l.shedder.candidates = next[1:]
 			if l.shedOne(next[0], protect) {
 				shed++
+				l.shedder.shed++
 			}
 		}
 		crowd.shedding.Add(-1)
@@ -148,39 +158,62 @@ func (l *loop) shed(spent func() bool) {
 
 // A candidate is a connection that may be shed.
 type candidate struct {
-	id    uint32
-	heard mono.ShortStamp
-	ready bool
+	id      uint32
+	heard   mono.ShortStamp
+	touched mono.Packed
+	active  mono.Stamp // the later of both
+	ready   bool
 }
 
 // findCandidates scans the table, or a part of it, for the connections that have been idle longest.
 func (l *loop) findCandidates(cutoff mono.Time) {
-	now, noHandshake := l.clock.Stamp(), l.Set.Common.Handshake == 0
-	first := watch.NewFirst(maxCandidates, func(a, b candidate) int {
+	d, now, noHandshake := &l.shedder, l.clock.Stamp(), l.Set.Common.Handshake == 0
+	order := func(a, b candidate) int {
 		if !noHandshake && a.ready != b.ready {
 			if b.ready {
 				return -1
 			}
 			return 1
 		}
-		return cmp.Compare(now.Short()-b.heard, now.Short()-a.heard)
-	})
-	l.shedder.scanAt = l.table.Scan(l.shedder.scanAt, shedScan, func(id uint32, r conntable.Record) {
-		if stamp := r.Heard.Unwrap(now); stamp < now && l.clock.Before(stamp, never) <= cutoff {
-			first.Add(candidate{id, r.Heard, r.Has(conntable.Ready)})
+		return cmp.Or(cmp.Compare(a.active, b.active), cmp.Compare(a.id, b.id))
+	}
+	goesOn, last := d.goesOn(), d.last
+	if goesOn {
+		d.scanAt = d.scannedAt
+	}
+	isIdle := func(stamp mono.Stamp) bool { return stamp < now && l.clock.Before(stamp, never) <= cutoff }
+	first := watch.NewFirst(maxCandidates, order)
+	d.scannedAt = d.scanAt
+	d.scanAt = l.table.Scan(d.scanAt, tableScan, func(id uint32, r conntable.Record) {
+		v := candidate{id: id, heard: r.Heard, active: r.Heard.Unwrap(now), ready: r.Has(conntable.Ready)}
+		if !isIdle(v.active) || !first.Admits(v) {
+			return
+		}
+		s := l.At(id)
+		if v.touched = s.Touched(); v.touched != 0 {
+			v.active = max(v.active, l.clock.StampAt(l.clock.Unpack(v.touched, l.clock.Read())))
+		}
+		if l.mayShed(id, s) && isIdle(v.active) && !(goesOn && order(v, last) <= 0) {
+			first.Add(v)
 		}
 	})
-	l.shedder.candidates = first.Sorted()
+	d.candidates = first.Sorted()
+	if d.found, d.shed = len(d.candidates), 0; d.found > 0 {
+		d.last = d.candidates[d.found-1]
+	}
 }
+
+// mayShed reports whether a connection is open, not held and not exempt.
+func (l *loop) mayShed(id uint32, s *conn) bool { return s.Used() && !s.Held() && l.IsJudged(id, s) }
 
 // shedOne closes a candidate, and reports whether it did. A candidate may have become active, or be
 // closed already.
 func (l *loop) shedOne(v candidate, protect time.Duration) bool {
 	s := l.At(v.id)
-	if !s.Used() || s.Held() || !l.IsJudged(v.id, s) {
+	if !l.mayShed(v.id, s) {
 		return false
 	}
-	if r, _ := l.table.Find(key(s.Front)); r.Heard != v.heard {
+	if r, _ := l.table.Find(key(s.Front)); r.Heard != v.heard || s.Touched() != v.touched {
 		return false
 	}
 	peer, both, news := l.Silence(v.id, s)

@@ -165,13 +165,18 @@ func TestAConnectionThatHasBecomeProtectedIsNotShed(t *testing.T) {
 	s.receive(c)
 	s.pass(t, time.Second)
 	l, r, id, _ := s.watched(c)
-	chosen := candidate{id, r.Heard, false}
+	chosen := candidate{id: id, heard: r.Heard}
 	require.NoError(t, setMax(s.Reaper, 100))
 	require.False(t, l.shedOne(chosen, 0), "the limit was raised meanwhile")
 	require.NoError(t, setMax(s.Reaper, 1))
 	s.crowd.shedding.Store(-10) // ten connections too many
 	require.False(t, l.shedOne(chosen, time.Minute))
-	require.False(t, l.shedOne(candidate{id, r.Heard - 1, false}, 0), "a peer was heard meanwhile")
+	require.False(t, l.shedOne(candidate{id: id, heard: r.Heard - 1}, 0), "a peer was heard meanwhile")
+	handle(s.Reaper, c).Hold()
+	require.False(t, l.shedOne(chosen, 0), "it is held")
+	handle(s.Reaper, c).Release()
+	require.False(t, l.shedOne(chosen, 0), "the server has worked on a request meanwhile")
+	chosen.touched = l.At(id).Touched()
 	require.True(t, l.shedOne(chosen, 0))
 }
 
@@ -200,6 +205,65 @@ func TestALoopOfRefusedConnectionsIsRetired(t *testing.T) {
 	}
 	require.EqualValues(t, 8, s.Stats().Refused)
 	require.EqualValues(t, 2, s.Stats().Closed)
+}
+
+// TestConnectionsThatMayNotBeShedDoNotHideOthers has connections that are protected and silent for
+// longest, more than a scan finds. The others are silent for a minute.
+func TestConnectionsThatMayNotBeShedDoNotHideOthers(t *testing.T) {
+	for name, protect := range map[string]func(Conn){
+		"held": Conn.Hold, "exempt": func(c Conn) { c.Exempt(true) }, "sent to": func(Conn) {},
+	} {
+		s := newHandSite(t, &reader{}, Config{MaxConnections: 1000, ShedProtect: time.Second, Tick: 100 * time.Millisecond})
+		gets := map[int]bool{} // data
+		s.kernel.ask = func(fd int, ev *verdict.Evidence) {
+			*ev = verdict.Evidence{Dated: true, Received: 1, Silent: time.Hour, Quiet: time.Hour, Queued: -1}
+			if gets[fd] {
+				ev.Quiet = time.Second / 2
+			}
+		}
+		protected := s.open(maxCandidates + 44)
+		for _, c := range protected {
+			protect(handle(s.Reaper, c))
+			gets[c.Fd()] = name == "sent to"
+		}
+		s.pass(t, 10*time.Second)
+		s.open(930 - len(protected))
+		s.pass(t, time.Minute)
+		for range 200 {
+			s.open(1)
+			s.pass(t, time.Second)
+		}
+		require.Zero(t, s.Stats().Refused, name)
+		require.True(t, s.has(protected[0]), name)
+		clear(gets)
+		s.open(50)
+		s.pass(t, time.Second)
+		require.Equal(t, name != "sent to", s.has(protected[0]), "it is closed first if nothing is sent to it")
+	}
+}
+
+func TestATouchedConnectionIsShedLater(t *testing.T) {
+	s := newHandSite(t, &reader{}, Config{MaxConnections: 4})
+	touched := s.open(1)[0]
+	s.pass(t, 10*time.Second)
+	idle := s.open(1)[0]
+	s.pass(t, 10*time.Second)
+	handle(s.Reaper, touched).Touch()
+	s.pass(t, 10*time.Second)
+	s.open(2)
+	s.pass(t, time.Second)
+	require.True(t, s.has(touched))
+	require.False(t, s.has(idle))
+}
+
+// TestObserveOnlyCountsAllThatWouldBeShed lowers the limit below the idle connections.
+func TestObserveOnlyCountsAllThatWouldBeShed(t *testing.T) {
+	s := newHandSite(t, &reader{}, Config{MaxConnections: 10000, ObserveOnly: true, Tick: 100 * time.Millisecond})
+	s.open(1000)
+	s.pass(t, time.Minute)
+	require.NoError(t, setMax(s.Reaper, 100))
+	s.pass(t, 30*100*time.Millisecond) // shedBatch in a tick
+	require.EqualValues(t, 1000-94, s.Stats().Observed[reap.Shed])
 }
 
 // TestHeldAndExemptConnectionsMakeNoRoom fills a table with them, and drains it.

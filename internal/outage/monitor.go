@@ -132,10 +132,10 @@ type Rule struct {
 	Memory   time.Duration // the time for which outages are remembered
 	Longest  time.Duration // the longest limit that a hold applies to
 	Shortest time.Duration // idle timeout, 0 if there is none
-	// Usual is the time in which half of the peers have to be heard. It says for how long a silence
-	// is remembered, and which outages follow each other. One client with a long timeout of its own
-	// must not make a quiet night count on the next day, nor one with a short timeout a habit be
-	// forgotten.
+	// Usual is the shortest idle timeout that half of the connections have. It says for how long a
+	// silence is remembered, and which outages follow each other. One client with a long timeout of
+	// its own, or a long limit beside a short one, must not make a quiet night count on the next
+	// day, nor one client with a short timeout a habit be forgotten.
 	Usual time.Duration
 	Hold  bool // a silence of all connections may count as an outage
 	Busy  int  // see MinBusy

@@ -78,8 +78,7 @@ func (t *limitsTable) put(i uint16) {
 	}
 }
 
-// An idleCount counts connections by the time in which their peers have to be heard, in powers of
-// two.
+// An idleCount counts connections by their shortest idle timeout, in powers of two.
 type idleCount struct {
 	buckets [64]struct {
 		n     int
@@ -88,7 +87,7 @@ type idleCount struct {
 	all int
 }
 
-// add counts a connection, unless its peer need not be heard.
+// add counts a connection, unless it has no idle timeout.
 func (i *idleCount) add(timeout time.Duration) {
 	if timeout == 0 {
 		return
@@ -99,7 +98,7 @@ func (i *idleCount) add(timeout time.Duration) {
 	i.all++
 }
 
-// half returns the time that half of the connections have or exceed, to a factor of two, or 0 if
+// half returns the timeout that half of the connections have or exceed, to a factor of two, or 0 if
 // there are none.
 func (i *idleCount) half() time.Duration {
 	left := i.all
@@ -111,8 +110,7 @@ func (i *idleCount) half() time.Duration {
 	return 0
 }
 
-// A usual is the time in which half of the peers have to be heard, of the connections in the shard
-// that had most of them.
+// A usual is the idle timeout of half of the connections in the shard that had most of them.
 type usual struct {
 	timeout time.Duration // 0 if unknown
 	shard   uint32

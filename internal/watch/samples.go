@@ -195,7 +195,7 @@ func (all *samples[C]) endPass(now mono.Time, rule *outage.Rule) {
 func (all *samples[C]) sort(id uint32, c *Conn[C], watched map[reap.Group]*group, now mono.Time) {
 	s := all.shard
 	counts := all.counts
-	all.idle.add(s.LimitsOf(c).LongestIdle())
+	all.idle.add(s.LimitsOf(c).ShortestIdle())
 	heard := now
 	if !s.asks { // otherwise the kernel says it later
 		heard = s.port.Heard(c, now)
@@ -290,7 +290,7 @@ func (all *samples[C]) noteUsual(one *sample) {
 	var count idleCount
 	for _, m := range one.members {
 		if all.isIn(one, &m) {
-			count.add(all.shard.LimitsOf(all.shard.conns.at(m.id)).LongestIdle())
+			count.add(all.shard.LimitsOf(all.shard.conns.at(m.id)).ShortestIdle())
 		}
 	}
 	all.shard.Watcher.noteUsualOf(one.group, all.shard.Number, &count)

@@ -65,11 +65,12 @@ func (w *Watcher) put(set *Settings) {
 	w.settings.Store(set)
 	w.groups.due, w.groups.chooseAt = 0, 0
 	longest := max(set.Config.Limits.Longest(), w.own.longest)
-	idle := verdict.Shorter(set.Common.ShortestIdle(), set.scaled(w.own.idle))
+	common := set.Common.ShortestIdle()
+	idle := verdict.Shorter(common, set.scaled(w.own.idle))
 	shortest := verdict.Shorter(verdict.Shorter(set.form.Table.Shortest(set.Front).Value, w.own.shortest), idle)
 	w.rule.Store(&outage.Rule{
 		Tick: set.Tick, Gap: outage.LeastGap(set.Tick, shortest), Hold: set.OutageGrace >= 0, Longest: longest, Busy: outage.MinBusy,
-		Memory: max(set.Horizon, longest, set.CloseGrace), Shortest: idle, Usual: cmp.Or(w.usual.timeout, set.Common.LongestIdle(), idle),
+		Memory: max(set.Horizon, longest, set.CloseGrace), Shortest: idle, Usual: cmp.Or(w.usual.timeout, common, idle),
 	})
 }
 

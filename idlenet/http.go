@@ -296,13 +296,21 @@ func (s *shard) leave(id uint32, n *conn, now mono.Time) (next mono.Time) {
 	return now.Add(quiet)
 }
 
+// isQuiet reports whether nothing was sent for a while. After a stop of the process, or of this
+// goroutine, a part of a request may wait.
+func (s *shard) isQuiet(id uint32, n *conn) bool {
+	s.exact = true
+	defer func() { s.exact = false }()
+	return s.Quiet(id, n) >= quiet
+}
+
 // tellQuiet tells the server of a connection that leaves, unless a request has come.
 func (s *shard) tellQuiet(id uint32, own socket, e *watch.End) {
 	s.telling.Lock()
 	defer s.telling.Unlock()
 	isNow := false
 	s.locked(func() {
-		if n := s.At(id); s.Ends.Of(id) == e && e.Told != 0 && n.Own&leaving != 0 && n.Own&requested == 0 {
+		if n := s.At(id); s.Ends.Of(id) == e && e.Told != 0 && n.Own&leaving != 0 && n.Own&requested == 0 && s.isQuiet(id, n) {
 			s.stopLeaving(n)
 			isNow = true
 		}

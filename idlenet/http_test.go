@@ -258,7 +258,15 @@ func TestARequestBetweenTheVerdictAndTheEndIsAnswered(t *testing.T) {
 
 // TestARequestAtTheEndOfTheQuietSecondIsAnswered sends it when the server is about to be told.
 func TestARequestAtTheEndOfTheQuietSecondIsAnswered(t *testing.T) {
-	t.Parallel()
+	for _, pause := range []time.Duration{0, quiet / 4} { // between the parts of the request
+		t.Run(pause.String(), func(t *testing.T) {
+			t.Parallel()
+			requestAtTheEnd(t, pause)
+		})
+	}
+}
+
+func requestAtTheEnd(t *testing.T, pause time.Duration) {
 	begun, goOn := make(chan net.Conn, 1), make(chan bool, 1)
 	s := newSite(t, Config{ReadTimeout: time.Hour}, func(w http.ResponseWriter, r *http.Request) {
 		begun <- ConnOf(r.Context())
@@ -284,9 +292,17 @@ func TestARequestAtTheEndOfTheQuietSecondIsAnswered(t *testing.T) {
 	})
 	telling.Lock()
 	time.Sleep(quiet + quiet/4)
-	v.get("")
-	receive(t, begun)
-	telling.Unlock()
+	_, err := io.WriteString(v, "GET / HTTP/1.1\r\nHost: x\r\n")
+	require.NoError(t, err)
+	if time.Sleep(pause); pause > 0 {
+		telling.Unlock()
+		time.Sleep(pause)
+	}
+	_, err = io.WriteString(v, "\r\n")
+	require.NoError(t, err)
+	if receive(t, begun); pause == 0 {
+		telling.Unlock()
+	}
 	time.Sleep(quiet / 4)
 	goOn <- true
 	require.True(t, v.answered())

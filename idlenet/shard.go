@@ -118,6 +118,7 @@ const searchPerAdd = 2
 
 // add watches a connection. It reports false if the connection is watched already.
 func (s *shard) add(c net.Conn, own socket, flags uint32) bool {
+	from := sourcelimit.AddrOf(own.RemoteAddr()) // it is code of others, and must not find mu locked
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, ok := s.ids.Find(address(own)); ok {
@@ -132,7 +133,7 @@ func (s *shard) add(c net.Conn, own socket, flags uint32) bool {
 	switch s.ids.Add(address(own), id); own.(type) {
 	case *net.TCPConn, *net.UnixConn:
 	default:
-		s.sources[id] = sourcelimit.AddrOf(own.RemoteAddr())
+		s.sources[id] = from
 	}
 	s.File(id, n, now)
 	for range searchPerAdd {

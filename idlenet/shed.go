@@ -11,9 +11,9 @@ import (
 const (
 	// shedSample is the number of connections among which one is chosen to make room.
 	shedSample = 64
-	// passedForSample is the number of ids that are passed for it at most, in all shards together:
-	// 0.1 ms. There may be many free ones if MaxConnections was reduced.
-	passedForSample = 1 << 15
+	// passedForRoom is the number of ids that are passed for one new connection at most, in all
+	// samples and shards together: 0.2 ms. There may be many free ones if MaxConnections was reduced.
+	passedForRoom = 1 << 15
 )
 
 // admit reports whether a new connection may stay. If so, it is counted for its source until it is
@@ -62,8 +62,9 @@ func (r *Reaper) makeRoom() bool {
 		return true
 	}
 	// A sample may have busy connections only, or another goroutine ends its victim.
-	for range max(len(r.shards), 2) {
-		if r.shedOne(set.ShedProtect) {
+	tries := max(len(r.shards), 2)
+	for range tries {
+		if r.shedOne(passedForRoom/tries, set.ShedProtect) {
 			r.watch.Wake()
 			return true
 		}
@@ -95,13 +96,13 @@ func (r *Reaper) searchAll() bool {
 
 // shedOne ends the connection of a sample of all shards in which nothing was sent for longest, at
 // least for a time. It reports false if there is none that may end.
-func (r *Reaper) shedOne(protect time.Duration) bool {
+func (r *Reaper) shedOne(passes int, protect time.Duration) bool {
 	var victim silent
 	number := min(len(r.shards), shedSample)
 	first := r.turn.Add(uint64(number))
 	for n := range number {
 		s := r.shards[(first+uint64(n))%uint64(len(r.shards))]
-		if found := s.mostSilent(uint32(shedSample/number), passedForSample/uint32(number), protect); found.lasted > victim.lasted {
+		if found := s.mostSilent(uint32(shedSample/number), uint32(passes/number), protect); found.lasted > victim.lasted {
 			victim = found
 		}
 	}

@@ -118,7 +118,7 @@ func TestObserveOnlyHoldsFromUpdateOn(t *testing.T) {
 		ReadTimeout: time.Second,
 		OnIdle: func(net.Conn, Event) Action {
 			w.change(t, func(cfg *Config) { cfg.ObserveOnly = true })
-			w.ln.shedOne(time.Millisecond) // as if there were no room
+			w.ln.shedOne(passedForRoom, time.Millisecond) // as if there were no room
 			return Close
 		},
 	})

@@ -46,7 +46,7 @@ func TestMiddlewareRefusesBadConfig(t *testing.T) {
 		{"low mark above the high mark", newEcho(), Config{OutputMarks: OutputMarks{High: 1, Low: 2, OnWritable: func(gnet.Conn, bool) {}}},
 			[]string{"Config.OutputMarks.Low is 2, above Config.OutputMarks.High, which is 1: set less"}},
 		{"marks without a function", newEcho(), Config{OutputMarks: OutputMarks{High: -1, Low: -1}},
-			[]string{"Config.OutputMarks.High is -1: set a positive number", "Low is -1: set a positive number", "Config.OutputMarks.High is -1, and the program has no func OnWritable that stops a producer"}},
+			[]string{"Config.OutputMarks.High is -1: set a positive number", "Low is -1: set a positive number", "Config.OutputMarks.High is -1, and the program has no func that stops a producer"}},
 		{"answers to pings without pings", newEcho(), Config{ReadTimeout: time.Minute, Heartbeat: Heartbeat{IsPong: func(gnet.Conn) bool { return true }}},
 			[]string{"Config.Heartbeat.Ping is nil: set the func of a ping"}},
 		{"tick too short", newEcho(), Config{ReadTimeout: time.Second, Tick: time.Microsecond},

@@ -47,7 +47,7 @@ func (o OutputMarks) check(refuse configtable.Refuse) {
 		refuse(string(low), "%s is %d, above %s, which is %d: set less", low, o.Low, high, o.High)
 	}
 	if o.OnWritable == nil && o.High != 0 {
-		refuse(string(high), "%s is %d, and the program has no func OnWritable that stops a producer: set both, or neither", high, o.High)
+		refuse(string(high), "%s is %d, and the program has no func that stops a producer: set both, or neither", high, o.High)
 	}
 }
 

@@ -33,7 +33,7 @@ func TestStall(t *testing.T) { // before the parallel tests: it takes much of th
 		half := all / 2
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
-			server, client, stalled := stall(t, kind, "idlenet", all)
+			server, client, stalled := stall(t, kind, all)
 			require.Equal(t, all, stalled.Serving, "a stall ends no connection")
 			require.Zero(t, stalled.Reaped.Total())
 
@@ -54,20 +54,10 @@ func TestStall(t *testing.T) { // before the parallel tests: it takes much of th
 	}
 }
 
-// TestStallEndsConnectionsWithADeadlinePerRead shows that the stall is a test: a server that sets a
-// deadline before each Read closes living connections.
-func TestStallEndsConnectionsWithADeadlinePerRead(t *testing.T) {
-	t.Parallel()
-	const all = 2000
-	_, _, stalled := stall(t, "TCP", "deadline", all)
-	require.Less(t, stalled.Serving, all)
-	t.Logf("%d of %d living connections were closed", all-stalled.Serving, all)
-}
-
 // stall connects living peers to a server, stops the server for 1.5 times the timeout, and returns
 // what the server has counted after the peers were heard again.
-func stall(t *testing.T, kind, keeper string, all int) (server, client *child, after stallStats) {
-	server = startRole(t, "stall server", kind, keeper)
+func stall(t *testing.T, kind string, all int) (server, client *child, after stallStats) {
+	server = startRole(t, "stall server", kind)
 	var addr string
 	server.read(&addr)
 	client = startRole(t, "stall client", kind, addr, strconv.Itoa(all))
@@ -111,7 +101,7 @@ func (c *child) await(what string, is func(stallStats) bool) (s stallStats) {
 
 // stallServer is a server that reads. It prints its address, and its stats for each line of input.
 func stallServer(args []string) error {
-	kind, keeper := args[0], args[1]
+	kind := args[0]
 	inner, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
@@ -121,9 +111,6 @@ func stallServer(args []string) error {
 		return err
 	}
 	ln := net.Listener(watched)
-	if keeper == "deadline" {
-		ln = inner
-	}
 	if kind == "TLS" {
 		ln = tls.NewListener(ln, serverTLS())
 	}
@@ -133,9 +120,6 @@ func stallServer(args []string) error {
 			c, err := ln.Accept()
 			if err != nil {
 				return
-			}
-			if keeper == "deadline" {
-				c = deadlineConn{c}
 			}
 			serving.Add(1)
 			go func() {
@@ -160,16 +144,6 @@ func stallServer(args []string) error {
 			Serving: int(serving.Load()), Messages: int(messages.Load()),
 		}
 	})
-}
-
-// A deadlineConn sets a deadline before each Read, as most servers do it.
-type deadlineConn struct{ net.Conn }
-
-func (c deadlineConn) Read(b []byte) (int, error) {
-	if err := c.SetReadDeadline(time.Now().Add(stallTimeout)); err != nil {
-		return 0, err
-	}
-	return c.Conn.Read(b)
 }
 
 // stallClient keeps connections alive. It prints their number. For the input "half" it prints the

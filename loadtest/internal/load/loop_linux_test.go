@@ -144,7 +144,7 @@ func TestSilenceCountsEarlierFaults(t *testing.T) {
 			d.until("messages", func(g result.Group) bool { return g.Messages >= 100 })
 			time.Sleep(1200 * time.Millisecond) // the patience is a second
 			d.tell(Command{Silence: "living"})
-			time.Sleep(500 * time.Millisecond) // the timeout is 300 ms
+			time.Sleep(time.Second) // the timeout is 300 ms
 			g := d.finish().Groups[0]
 			require.Equal(t, uint64(10), g.Kept)
 			require.Zero(t, g.Reaped)

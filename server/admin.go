@@ -22,7 +22,7 @@ type adminSite struct {
 	serving  sync.WaitGroup                  // the server and its requests
 }
 
-// check returns the address, nil if there is none or an error.
+// check returns the address of the listener. It is nil if the Admin is off or wrong.
 func (a *Admin) check() (*net.TCPAddr, error) {
 	if a.Addr == "" {
 		if *a != (Admin{}) {
@@ -44,12 +44,11 @@ func (a *Admin) check() (*net.TCPAddr, error) {
 	return addr, nil
 }
 
-// newAdminSite checks an Admin. It returns nil if the Admin is off. The handler has the fields of
-// its Config that are not settings.
-func newAdminSite(cfg *Admin, of admin.Config, c prometheus.Collector) (*adminSite, error) {
-	addr, err := cfg.check()
+// newAdminSite returns nil if there is no address. The handler has the fields of its Config that
+// are not settings.
+func newAdminSite(cfg *Admin, addr *net.TCPAddr, of admin.Config, c prometheus.Collector) (*adminSite, error) {
 	if addr == nil {
-		return nil, err
+		return nil, nil
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(c, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))

@@ -178,8 +178,6 @@ func (cfg Config) check() (Config, error) {
 			errs = append(errs, fmt.Errorf("server: Config.Sources: %w", err))
 		}
 	}
-	_, err := cfg.Admin.check()
-	errs = append(errs, err)
 	cfg.NumEventLoop = cmp.Or(loops, runtime.GOMAXPROCS(0))
 	cfg.Logger = logging.Wrap(cfg.Logger)
 	cfg.Idle.Logger = logging.Wrap(cmp.Or(cfg.Idle.Logger, cfg.Logger))

@@ -44,6 +44,8 @@ type Server struct {
 // needed after all can be dropped.
 func New(cfg Config) (*Server, error) {
 	cfg, err := cfg.check()
+	adminAddr, adminErr := cfg.Admin.check()
+	err = errors.Join(err, adminErr)
 	s := &Server{cfg: cfg, down: make(chan struct{})}
 	s.setup.Store(&setup{})
 	if onIdle := cfg.Idle.OnIdle; onIdle != nil {
@@ -59,7 +61,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	s.admission = newAdmission(&cfg)
 	of := admin.Config{Reaper: s.reaper, Status: s.status, Logger: cfg.Logger}
-	if s.adminSite, err = newAdminSite(&cfg.Admin, of, s.Collector()); err != nil {
+	if s.adminSite, err = newAdminSite(&cfg.Admin, adminAddr, of, s.Collector()); err != nil {
 		return nil, badConfig{err}
 	}
 	s.serving, s.stop = context.WithCancelCause(context.Background())

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/idlewheel/idlewheel/internal/conntable"
 	"github.com/idlewheel/idlewheel/internal/mono"
 	"github.com/idlewheel/idlewheel/internal/verdict"
 	"github.com/idlewheel/idlewheel/reap"
@@ -172,5 +173,36 @@ func TestAGroupIsVerifiedByItself(t *testing.T) {
 			c.Front.Heard = w.Clock.Stamp().Short()
 		}
 		require.NotContains(t, w.held(), second)
+	}
+}
+
+// TestTimeoutsOfConnectionsReachGroups gives connections timeouts of their own after the first step
+// of their Shard, when the next one is due in a long time. A network fails.
+func TestTimeoutsOfConnectionsReachGroups(t *testing.T) {
+	for _, tc := range []struct{ cfg, own, scaled time.Duration }{
+		{24 * time.Hour, 32 * time.Second, 0},
+		{0, 32 * time.Second, 0},
+		{0, time.Hour, 32 * time.Second},
+	} {
+		p := newTestPort(t, testConfig{ReadTimeout: 1000 * time.Hour, Tick: 100 * time.Millisecond})
+		cfg := p.Settings().Config
+		cfg.Limits.Read = tc.cfg
+		p.put(newSettings(p.form, cfg, 2, overlay{}, nil, 0))
+		w := newTownOf(p, 48, 48)
+		var other Shard[conntable.Record]
+		other.Init(&p.Watcher, 2, p)
+		w.live(time.Second, true, true)
+		for other.Groups.Step() {
+		}
+		for id, c := range w.conns {
+			require.NoError(t, w.SetLimits(uint32(id), c, reap.ConnLimits{ReadTimeout: tc.own}))
+		}
+		require.Zero(t, other.Groups.Due(), "%v", tc)
+		if tc.scaled > 0 {
+			require.NoError(t, w.ScaleTimeouts(1, tc.scaled))
+		}
+		w.live(3*time.Minute, true, true)
+		w.live(48*time.Second, false, true)
+		require.Empty(t, w.closed, "%v", tc)
 	}
 }

@@ -132,9 +132,9 @@ func (r *Reaper) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
 		s.State.Open(l.clock, l.LimitsOf(s).Rate, r.watch.Clock.Elapsed())
 		if l.outputs.areLimited(own) {
 			action = marker{l}.checkReturned(own, 0, action)
-		}
-		if open, _, _ := l.find(own); open == nil { // OnWritable has closed it
-			out = nil
+			if open, _, _ := l.find(own); open == nil { // OnWritable has closed it
+				out = nil
+			}
 		}
 		if len(out) > 0 { // gnet writes it after the call
 			marker{l}.expectOutput(id)

@@ -161,7 +161,7 @@ type candidate struct {
 	id      uint32
 	heard   mono.ShortStamp
 	touched mono.Packed
-	active  mono.Stamp // the later of both
+	active  mono.Stamp // the later of heard and touched
 	ready   bool
 }
 

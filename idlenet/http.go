@@ -280,9 +280,7 @@ func (s *shard) leave(id uint32, n *conn, now mono.Time) (next mono.Time) {
 	if n.Own&requested != 0 {
 		return now.Add(quiet)
 	}
-	s.exact = true // after a stop of the process a request may wait
-	silent := s.Quiet(id, n)
-	s.exact = false
+	silent := s.quietFor(id, n)
 	if silent < quiet {
 		return now.Add(quiet - silent)
 	}
@@ -296,12 +294,12 @@ func (s *shard) leave(id uint32, n *conn, now mono.Time) (next mono.Time) {
 	return now.Add(quiet)
 }
 
-// isQuiet reports whether nothing was sent for a while. After a stop of the process, or of this
-// goroutine, a part of a request may wait.
-func (s *shard) isQuiet(id uint32, n *conn) bool {
+// quietFor returns how long nothing was sent. After a stop of the process, or of this goroutine, a
+// part of a request may wait.
+func (s *shard) quietFor(id uint32, n *conn) time.Duration {
 	s.exact = true
 	defer func() { s.exact = false }()
-	return s.Quiet(id, n) >= quiet
+	return s.Quiet(id, n)
 }
 
 // tellQuiet tells the server of a connection that leaves, unless a request has come.
@@ -310,7 +308,7 @@ func (s *shard) tellQuiet(id uint32, own socket, e *watch.End) {
 	defer s.telling.Unlock()
 	isNow := false
 	s.locked(func() {
-		if n := s.At(id); s.Ends.Of(id) == e && e.Told != 0 && n.Own&leaving != 0 && n.Own&requested == 0 && s.isQuiet(id, n) {
+		if n := s.At(id); s.Ends.Of(id) == e && e.Told != 0 && n.Own&leaving != 0 && n.Own&requested == 0 && s.quietFor(id, n) >= quiet {
 			s.stopLeaving(n)
 			isNow = true
 		}

@@ -30,8 +30,8 @@ type shard struct {
 	exact   bool     // unread bytes count, however fresh
 	opens   uint32   // connections so far
 
-	// Sources are the addresses of sockets that may tell another one later, as of a PROXY header, by
-	// their ids.
+	// sources are the addresses of sockets by their ids, of those that may tell another one later:
+	// that of a PROXY header.
 	sources map[uint32]netip.Addr
 }
 

@@ -12,7 +12,7 @@ const (
 	// shedSample is the number of connections among which one is chosen to make room.
 	shedSample = 64
 	// passedForRoom is the number of ids that are passed for one new connection at most, in all
-	// samples and shards together: 0.2 ms. There may be many free ones if MaxConnections was reduced.
+	// samples and shards together: 0.2 ms. Many may be free, if MaxConnections was reduced.
 	passedForRoom = 1 << 15
 )
 

@@ -144,7 +144,10 @@ func newTestTimer(t testing.TB, cfg Config) *Timer {
 	timer, err := New(cfg)
 	require.NoError(t, err)
 	t.Cleanup(func() {
-		_, err := timer.Shutdown(t.Context()) // the context is done: no task may be running
+		// A task that has told the test all it waits for may not have returned yet.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 10*time.Second)
+		defer cancel()
+		_, err := timer.Shutdown(ctx)
 		require.NoError(t, err)
 	})
 	return timer

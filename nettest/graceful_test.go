@@ -47,6 +47,7 @@ func (c *crowd) run(t *testing.T) {
 	for range c.clients {
 		request := c.client()
 		done.Go(func() {
+			time.Sleep(rand.N(c.pause)) // the handshakes of all at once may take longer than a timeout
 			for c.sent.Add(1) <= all {
 				if err := request(); err != nil {
 					failed <- err

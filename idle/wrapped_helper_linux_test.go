@@ -1,17 +1,14 @@
 package idle
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
 	"iter"
-	"math/big"
 	"net"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
@@ -493,38 +490,23 @@ func (w layerKind) layer(h gnet.EventHandler) *tlsLayer {
 	}}
 }
 
-// tlsCredentials returns a self-signed certificate, and a pool that contains it.
-var tlsCredentials = sync.OnceValues(func() (tls.Certificate, *x509.CertPool) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		panic(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), DNSNames: []string{"idle.test"}, IsCA: true, BasicConstraintsValid: true,
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		panic(err)
-	}
-	leaf, err := x509.ParseCertificate(der)
-	if err != nil {
-		panic(err)
-	}
-	pool := x509.NewCertPool()
-	pool.AddCert(leaf)
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}, pool
+// tlsConfigs returns configurations of a server, and of a client that trusts its certificate.
+var tlsConfigs = sync.OnceValues(func() (server, client *tls.Config) {
+	s := httptest.NewTLSServer(nil)
+	defer s.Close()
+	roots := x509.NewCertPool()
+	roots.AddCert(s.Certificate())
+	return &tls.Config{Certificates: s.TLS.Certificates}, &tls.Config{RootCAs: roots, ServerName: "example.com"}
 })
 
 func serverTLS() *tls.Config {
-	cert, _ := tlsCredentials()
-	return &tls.Config{Certificates: []tls.Certificate{cert}}
+	server, _ := tlsConfigs()
+	return server
 }
 
 func clientTLS() *tls.Config {
-	_, pool := tlsCredentials()
-	return &tls.Config{RootCAs: pool, ServerName: "idle.test"}
+	_, client := tlsConfigs()
+	return client.Clone()
 }
 
 // speakTLS does the handshake of a client, one for each layer. The connection is closed when the

@@ -2,15 +2,11 @@ package idlenet
 
 import (
 	"bytes"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
 	"log/slog"
-	"math/big"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -98,12 +94,9 @@ func TestADescriptorThatBlocksStopsNobody(t *testing.T) {
 
 func TestConnectionsInsideTLS(t *testing.T) {
 	t.Parallel()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	require.NoError(t, err)
-	cert := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour)}
-	der, err := x509.CreateCertificate(rand.Reader, cert, cert, &key.PublicKey, key)
-	require.NoError(t, err)
-	config := &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}, InsecureSkipVerify: true}
+	certified := httptest.NewTLSServer(nil)
+	certified.Close()
+	config := &tls.Config{Certificates: certified.TLS.Certificates, InsecureSkipVerify: true}
 
 	ln, dial := serveDeaf(t, Config{ReadTimeout: short})
 	client, conn := dial()
@@ -115,7 +108,7 @@ func TestConnectionsInsideTLS(t *testing.T) {
 	time.Sleep(2 * short)
 	require.Nil(t, ln.Reason(server))
 	ln.conn(server).Release()
-	_, err = server.Read(make([]byte, 1))
+	_, err := server.Read(make([]byte, 1))
 	require.Error(t, err)
 	require.ErrorIs(t, ln.Reason(server), reap.ReadIdle)
 	_, err = ln.Watch(server)

@@ -104,16 +104,14 @@ func (r *Reaper) runOn(ctx context.Context, l *loop, do func()) (ran bool, err e
 	if !live || err != nil {
 		return false, err
 	}
-	poll := time.NewTicker(alivePoll)
-	defer poll.Stop()
-	ended := ctx.Done()
+	poll, ended := time.Tick(alivePoll), ctx.Done()
 	for {
 		select {
 		case <-done:
 			return true, nil
 		case <-ended:
 			err, ended = ctx.Err(), nil
-		case <-poll.C:
+		case <-poll:
 			live = r.isLive(l)
 		}
 		if (err != nil || !live) && !taken.Swap(true) { // otherwise it runs now

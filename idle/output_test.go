@@ -30,7 +30,14 @@ func TestOutputOfAHandlerIsCheckedWhenItReturns(t *testing.T) {
 	s.receive(c)
 	require.Zero(t, s.Stats().Closed, "the limit is not exceeded")
 	s.receive(c)
-	require.EqualValues(t, 1, s.Stats().Reaped[reap.OverLimit])
+	require.Equal(t, &ReapError{Package: "idle", Reason: reap.OverLimit, Bytes: 1500, LimitBytes: 1000}, e.reasons()[0])
+	require.NoError(t, s.Update(func(cfg *Config) { cfg.ObserveOnly = true }))
+	s.pass(t, s.watch.Clock.Tick())
+	for observed := s.open(1)[0]; observed.outbound <= 1000; {
+		s.receive(observed)
+	}
+	s.pass(t, s.watch.Clock.Tick())
+	require.EqualValues(t, 1, s.Stats().Observed[reap.OverLimit])
 
 	ended := s.open(1)[0]
 	s.answer.Found = verdict.Ended // gnet will close it

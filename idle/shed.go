@@ -181,7 +181,7 @@ func (l *loop) findCandidates(cutoff mono.Time) {
 	if goesOn {
 		d.scanAt = d.scannedAt
 	}
-	isIdle := func(stamp mono.Stamp) bool { return stamp < now && l.clock.Before(stamp, never) <= cutoff }
+	isIdle := func(stamp mono.Stamp) bool { return l.clock.Before(stamp, never) <= cutoff }
 	first := watch.NewFirst(maxCandidates, order)
 	d.scannedAt = d.scanAt
 	d.scanAt = l.table.Scan(d.scanAt, tableScan, func(id uint32, r conntable.Record) {

@@ -21,11 +21,8 @@ func (f *First[T]) Admits(x T) bool {
 	return f.limit > 0 && (f.sorted < f.limit || f.compare(x, f.kept[f.limit-1]) < 0)
 }
 
-// Add keeps a value if it is one of the first.
+// Add keeps a value if it is one of the first. For one that Admits refuses it costs more.
 func (f *First[T]) Add(x T) {
-	if !f.Admits(x) {
-		return
-	}
 	if f.kept = append(f.kept, x); len(f.kept)-f.limit >= f.limit {
 		f.kept = f.Sorted()
 		f.sorted = len(f.kept)

@@ -126,6 +126,8 @@ func TestAGroupThatIsHeardAgainGetsAChance(t *testing.T) {
 	require.Empty(t, w.closed, "TCP may need as long as the outage took")
 	w.live(20*time.Second, false, true)
 	require.Len(t, w.closed, 48)
+	silences := w.inspectSilences(t)
+	require.Less(t, silences.Try(0).Sooner, 64*time.Second, "the outage is no silence")
 }
 
 // TestRequestsThatEndDoNotEndTheSilenceOfAGroup ends the work on some requests while their network

@@ -79,17 +79,6 @@ func (d document) split() (prose []string, blocks []block) {
 	return prose, blocks
 }
 
-// TestProseIsNarrow checks that prose fits into a terminal. Rows of tables may be longer.
-func TestProseIsNarrow(t *testing.T) {
-	for _, name := range []string{"netty.md", "alternatives.md"} {
-		d := readDocument(t, filepath.Join(root, "docs", name))
-		for i, line := range d.lines {
-			n := len([]rune(line))
-			assert.False(t, n > 140 && !strings.HasPrefix(line, "|"), "%s:%d has %d columns, want at most 140", d.path, i+1, n)
-		}
-	}
-}
-
 // TestPagesBeginWithTheirUse checks that the first sentence of a page tells what a reader can do
 // after it, and that the index has the page.
 func TestPagesBeginWithTheirUse(t *testing.T) {
@@ -336,32 +325,6 @@ func TestTheDocumentsNameTheOldestGo(t *testing.T) {
 	for _, path := range []string{"README.md", "docs/start.md"} {
 		assert.Contains(t, readText(t, path), "gnet/v2@"+gnet[1], "%s does not get gnet %s", path, gnet[1])
 	}
-}
-
-// TestTheChangelogHasVersions checks the form of the changelog: versions with dates and links, the
-// newest first, and known kinds of changes.
-func TestTheChangelogHasVersions(t *testing.T) {
-	text := readText(t, "CHANGELOG.md")
-	heading := regexp.MustCompile(`^## \[(Unreleased|\d+\.\d+\.\d+)\]( - \d{4}-\d{2}-\d{2})?$`)
-	kind := regexp.MustCompile(`^### (Added|Changed|Deprecated|Removed|Fixed|Security)$`)
-	versions := 0
-	for line := range strings.SplitSeq(text, "\n") {
-		if !strings.HasPrefix(line, "##") {
-			continue
-		}
-		m := heading.FindStringSubmatch(line)
-		switch {
-		case m == nil:
-			assert.True(t, kind.MatchString(line), "%q is not a heading of the form", line)
-			continue
-		case (m[1] == "Unreleased") != (m[2] == "") || (m[1] == "Unreleased") != (versions == 0):
-			t.Errorf("%q: only the first heading is Unreleased, the others have dates", line)
-		case !strings.Contains(text, "\n["+m[1]+"]: https://"):
-			t.Errorf("%s has no link at the end", m[1])
-		}
-		versions++
-	}
-	assert.GreaterOrEqual(t, versions, 2, "there is no version")
 }
 
 // TestTheWarningsOfTheLogAreExplained looks in night.md for the first four words of each record

@@ -345,22 +345,6 @@ func TestTheDashboardIsWhole(t *testing.T) {
 	}
 }
 
-// TestPanelsHaveTheUnitOfWhatTheyShow derives units from the names of metrics.
-func TestPanelsHaveTheUnitOfWhatTheyShow(t *testing.T) {
-	for _, p := range decode[dashboard](t, "grafana/idlewheel.json").Panels {
-		for _, target := range p.Targets {
-			tree, err := parser.ParseExpr(fill.Replace(target.Expr))
-			require.NoError(t, err, p.Title)
-			want, unit := unitOf(tree), p.FieldConfig.Defaults.Unit
-			// A table has units of columns.
-			if want == perSecond && strings.HasSuffix(unit, "ps") || p.Type == "table" {
-				continue
-			}
-			assert.Equal(t, want, unit, "%q is in %s, and shows %s: %s", p.Title, unit, want, target.Expr)
-		}
-	}
-}
-
 // TestCountersAreNotShownAsTheyAre checks that each counter is the argument of rate or increase.
 func TestCountersAreNotShownAsTheyAre(t *testing.T) {
 	for where, expr := range decode[dashboard](t, "grafana/idlewheel.json").expressions() {
@@ -383,49 +367,3 @@ func TestCountersAreNotShownAsTheyAre(t *testing.T) {
 }
 
 var counter = regexp.MustCompile(`_(total|bucket|sum|count)$`)
-
-// perSecond stands for all units of a number per second: cps, ops and so on.
-const perSecond = "a rate"
-
-// unitOf returns the unit of Grafana for an expression.
-func unitOf(e parser.Expr) string {
-	switch e := e.(type) {
-	case *parser.ParenExpr:
-		return unitOf(e.Expr)
-	case *parser.AggregateExpr:
-		return unitOf(e.Expr)
-	case *parser.MatrixSelector:
-		return unitOf(e.VectorSelector)
-	case *parser.VectorSelector:
-		switch name := strings.TrimSuffix(strings.TrimSuffix(e.Name, "_total"), "_sum"); {
-		case strings.HasSuffix(name, "_seconds"):
-			return "s"
-		case strings.HasSuffix(name, "_ratio"):
-			return "percentunit"
-		case strings.HasSuffix(name, "_bytes"):
-			return "bytes"
-		}
-	case *parser.Call:
-		switch of := unitOf(e.Args[len(e.Args)-1]); {
-		case e.Func.Name == "histogram_quantile":
-			return "s" // all our histograms are of times
-		case e.Func.Name == "rate" && of == "short":
-			return perSecond
-		case e.Func.Name == "rate" && of == "s":
-			return "short" // seconds per second: a number of simultaneous things
-		default:
-			return of
-		}
-	case *parser.BinaryExpr:
-		left, right := unitOf(e.LHS), unitOf(e.RHS)
-		switch {
-		case e.Op != parser.DIV:
-			return left
-		case left == right:
-			return "percentunit"
-		case right == perSecond: // seconds per second divided by a number per second
-			return "s"
-		}
-	}
-	return "short"
-}

@@ -176,15 +176,22 @@ func (m *markSite) exempt() {
 // TestTheGreetingOfAClosedConnectionIsDropped writes more than the high mark in OnOpen. OnWritable
 // closes the connection, and the next one gets its number.
 func TestTheGreetingOfAClosedConnectionIsDropped(t *testing.T) {
-	e := newEcho()
+	e, closes := newEcho(), false
 	e.open = func(c gnet.Conn) ([]byte, gnet.Action) {
 		c.(*scriptedConn).outbound = 1001
 		return []byte("hello"), gnet.None
 	}
-	s := newHandSite(t, e, Config{MaxAge: time.Hour, OutputMarks: OutputMarks{
-		High: 1000, OnWritable: func(c gnet.Conn, _ bool) { _ = c.EventLoop().Close(c) },
-	}})
-	out, _ := s.OnOpen(newScriptedConn(s.el, 1))
+	s := newHandSite(t, e, Config{MaxAge: time.Hour, OutputMarks: OutputMarks{High: 1000, OnWritable: func(c gnet.Conn, _ bool) {
+		if closes {
+			_ = c.EventLoop().Close(c)
+		}
+	}}})
+	open := newScriptedConn(s.el, 1)
+	out, _ := s.OnOpen(open)
+	require.Equal(t, "hello", string(out))
+	s.OnClose(open, nil)
+	closes = true
+	out, _ = s.OnOpen(newScriptedConn(s.el, 1))
 	require.Empty(t, out)
 	require.Zero(t, s.Connections())
 	e.open = nil

@@ -313,11 +313,12 @@ func requestAtTheEnd(t *testing.T, pause time.Duration) {
 // it was told to close the connection.
 func TestARequestThatWasReadBeforeTheEndIsAnswered(t *testing.T) {
 	t.Parallel()
-	for _, reason := range []reap.Reason{reap.ReadIdle, reap.Kicked} {
-		t.Run(reason.Error(), func(t *testing.T) {
+	for name, reason := range map[string]reap.Reason{"idle": reap.ReadIdle, "kicked": reap.Kicked, "attached and kicked": reap.Kicked} {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			ln, dial := serveDeaf(t, Config{ReadTimeout: 300 * time.Millisecond})
 			client, c := dial()
+			ln.connState(c, http.StateNew, name == "attached and kicked")
 			if reason == reap.Kicked {
 				require.NoError(t, ln.Kick(t.Context(), ln.conn(c).ID()))
 			}
@@ -328,7 +329,7 @@ func TestARequestThatWasReadBeforeTheEndIsAnswered(t *testing.T) {
 			ln.ConnState(c, http.StateActive)
 			_, err = client.Write([]byte("x"))
 			require.NoError(t, err)
-			if _, err = c.Read(make([]byte, 1)); reason == reap.Kicked {
+			if _, err = c.Read(make([]byte, 1)); name == "kicked" {
 				require.ErrorIs(t, err, os.ErrDeadlineExceeded, "a request does not undo it")
 				return
 			}

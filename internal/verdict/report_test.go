@@ -79,6 +79,9 @@ func TestReasons(t *testing.T) {
 	v := lim.Judge(full(), neverAway, now)
 	require.Equal(t, reap.OverLimit, v.Reason)
 	require.Equal(t, Report{Bytes: 100, Least: 99}, lim.Report(v, full(), now))
+	large := full()
+	large.Large = Large{Since: mono.Time(now - LargeFor - second), Least: 50}
+	require.Equal(t, Report{Bytes: 100, Least: 99, Late: second}, lim.Report(lim.Judge(large, neverAway, now), large, now), "it had its time")
 	lim.Output = Output{Hard: 99, Soft: 10, SoftFor: second}
 	v = lim.Judge(full(), neverAway, now)
 	require.Equal(t, Report{Bytes: 100, Least: 99}, lim.Report(v, full(), now), "the hard limit is the reason")

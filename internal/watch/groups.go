@@ -307,11 +307,8 @@ func (w *Watcher) held(now mono.Time) (holds []reap.Suspension) {
 	return holds
 }
 
-// Silences returns what is known of the groups while that has an effect.
+// Silences returns what is known of the groups.
 func (w *Watcher) Silences() (states []*outage.State) {
-	if w.groups.until.Load() == 0 {
-		return nil
-	}
 	for _, g := range w.watched() {
 		states = append(states, g.monitor.State())
 	}

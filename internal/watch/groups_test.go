@@ -96,16 +96,21 @@ func (w *town) held() (names []reap.Group) {
 // two timeouts of their last byte, those of the other network live.
 func TestAGroupThatFallsSilentIsHeld(t *testing.T) {
 	w := newTown(t, 48, 48)
+	var log strings.Builder
+	w.Settings().Logger = slog.New(slog.NewTextHandler(&log, nil))
 	w.live(40*time.Second, true, true)
 	require.Empty(t, w.held())
 	w.live(31*time.Second, false, true)
 	require.Contains(t, w.held(), network0)
 	require.NotContains(t, w.held(), reap.Group{Remote: netip.MustParsePrefix("10.1.0.0/16")})
 	require.NotContains(t, w.held(), reap.Group{}, "others are heard")
+	w.reportGroups()
 	w.live(30*time.Second, false, true)
 	require.Empty(t, w.closed, "they may be heard again")
 	w.live(5*time.Second, false, true)
 	require.Len(t, w.closed, 48)
+	w.reportGroups()
+	require.Contains(t, log.String(), "verdicts about their peers go on")
 	require.Positive(t, w.Stats(&Counters{}, true).GroupSuspensions)
 }
 

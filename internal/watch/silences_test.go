@@ -130,6 +130,16 @@ func TestSilencesCountOnlyWhenThePeerCouldBeHeard(t *testing.T) {
 			c.Touch(p.Shard.clock)
 			p.pass(2 * time.Second)
 		}, 2 * time.Second},
+		{"both windows are over", func(p *testPort, c *testConn) {
+			p.pass(8 * time.Second)
+			p.EndSilence(0, c)
+			for range 3 * silencePeriod / timeout * 4 {
+				c.Touch(p.Shard.clock)
+				p.pass(timeout / 4)
+			}
+			c.Touch(p.Shard.clock)
+			p.pass(2 * time.Second)
+		}, 2 * time.Second},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

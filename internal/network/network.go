@@ -39,3 +39,8 @@ func Of(addr netip.Addr, ipv4Bits, ipv6Bits int) netip.Prefix {
 	of, _ := addr.Prefix(bits) // it removes the zone
 	return of
 }
+
+// IsPublic reports whether an address is one of the internet, and not of a host or site only.
+func IsPublic(addr netip.Addr) bool {
+	return addr.IsGlobalUnicast() && !addr.IsPrivate()
+}

@@ -31,3 +31,14 @@ func TestAnAddressIsFoundWhateverTheProtocol(t *testing.T) {
 		require.Zero(t, AddrOf(addr), "%T", addr)
 	}
 }
+
+func TestIsPublic(t *testing.T) {
+	for addr, want := range map[string]bool{
+		"192.0.2.1": true, "::ffff:192.0.2.1": true, "2001:db8::1": true, "": false,
+		"127.0.0.1": false, "10.1.2.3": false, "::ffff:10.1.2.3": false, "192.168.0.1": false, "169.254.1.1": false, "::1": false,
+		"fe80::1%eth0": false, "fd00::1": false,
+	} {
+		parsed, _ := netip.ParseAddr(addr)
+		require.Equal(t, want, IsPublic(parsed), addr)
+	}
+}

@@ -89,12 +89,16 @@ func (g *group) hear(at mono.Time) {
 func (g *group) matters(now mono.Time) bool { return int64(now) < g.until.Load() }
 
 // groupsOf returns the groups of a connection with these addresses, and a name that may be empty:
-// by the name, the address of this side, and networks of three sizes around the peer.
-func groupsOf(local, remote netip.Addr, name string) (all [5]reap.Group) {
+// by the name, the address of this side, networks of three sizes around the peer, and the internet.
+// The last one tells an outage of the way to all clients while probes from inside are heard.
+func groupsOf(local, remote netip.Addr, name string) (all [6]reap.Group) {
 	all[0].Name = name
 	all[1].Local = local.Unmap().WithZone("")
 	for i, bits := range [...][2]int{{32, 64}, {24, 48}, {16, 32}} {
 		all[2+i].Remote = network.Of(remote, bits[0], bits[1])
+	}
+	if network.IsPublic(remote) {
+		all[5].Remote = network.Of(remote, 0, 0)
 	}
 	return all
 }

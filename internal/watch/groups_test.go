@@ -114,6 +114,24 @@ func TestAGroupThatFallsSilentIsHeld(t *testing.T) {
 	require.Positive(t, w.Stats(&Counters{}, true).GroupSuspensions)
 }
 
+// TestAProbeFromInsideHidesNoOutageOfTheInternet silences peers that have nothing in common but a
+// public address, while a probe of the same network as the server is heard.
+func TestAProbeFromInsideHidesNoOutageOfTheInternet(t *testing.T) {
+	w := newTown(t, 48, 1)
+	w.path = func(c *testConn) (local, remote netip.Addr) {
+		if id := w.ids[c]; w.group[id] == 0 {
+			return netip.MustParseAddr("10.0.0.1"), netip.AddrFrom4([4]byte{byte(20 + id), 1, 1, 1})
+		}
+		return netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")
+	}
+	w.live(40*time.Second, true, true)
+	w.live(61*time.Second, false, true)
+	require.Equal(t, []reap.Group{{Remote: netip.MustParsePrefix("0.0.0.0/0")}}, w.held())
+	require.Empty(t, w.closed)
+	w.live(5*time.Second, false, true)
+	require.Len(t, w.closed, 48)
+}
+
 // TestAGroupThatIsHeardAgainGetsAChance ends the silence of a network after a timeout and a half.
 func TestAGroupThatIsHeardAgainGetsAChance(t *testing.T) {
 	w := newTown(t, 48, 48)
@@ -363,11 +381,11 @@ func TestGroupsEndWithTheirLimits(t *testing.T) {
 
 func TestNamesOfGroups(t *testing.T) {
 	all := groupsOf(netip.MustParseAddr("::ffff:192.0.2.1"), netip.MustParseAddr("2001:db8:1:2:3::4"), "proxy")
-	for i, want := range []string{"group proxy", "local 192.0.2.1", "remote 2001:db8:1:2::/64", "remote 2001:db8:1::/48", "remote 2001:db8::/32"} {
+	for i, want := range []string{"group proxy", "local 192.0.2.1", "remote 2001:db8:1:2::/64", "remote 2001:db8:1::/48", "remote 2001:db8::/32", "remote ::/0"} {
 		require.Equal(t, want, fmt.Sprint(all[i]))
 	}
 	require.Equal(t, "all", reap.Group{}.String())
-	require.Equal(t, [5]reap.Group{}, groupsOf(netip.Addr{}, netip.Addr{}, ""), "a unix socket")
+	require.Equal(t, [6]reap.Group{}, groupsOf(netip.Addr{}, netip.Addr{}, ""), "a unix socket")
 }
 
 // TestOverlappingSilencesCountOnce has silences of all connections besides those of a group.

@@ -88,7 +88,7 @@ func (all *samples[C]) SetName(id uint32, name string) {
 	all.names[id] = name
 }
 
-func (all *samples[C]) groupsOf(id uint32, c *Conn[C]) [5]reap.Group {
+func (all *samples[C]) groupsOf(id uint32, c *Conn[C]) [6]reap.Group {
 	local, remote := all.shard.port.Path(c)
 	return groupsOf(local, remote, all.names[id])
 }

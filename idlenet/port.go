@@ -96,7 +96,8 @@ func (s *shard) Close(id uint32, n *conn, reason *ReapError) {
 	cfg, c, own := s.config(), n.Front.conn(), n.Front.own()
 	e := s.Ends.Add(id, n.Is(connstate.Observed), reason)
 	s.CountReap(id, n, reason)
-	if reason.Reason == reap.NoHandshake {
+	now := s.Watcher.Clock.Elapsed()
+	if talked := n.LastHeard(&s.Watcher.Clock, s.lastRead(n), now).To; reason.Reason == reap.NoHandshake && now.Sub(talked) < reason.Limit/2 {
 		s.reaper.warnUnready(own)
 	}
 	reset := s.Set.Resets(reason.Reason)
@@ -127,7 +128,8 @@ func (s *shard) close(id uint32, own socket, e *watch.End, reset bool) {
 	})
 }
 
-// warnUnready warns of a HandshakeTimeout that seems to end each connection.
+// warnUnready warns of a HandshakeTimeout that seems to end each connection: one that was heard in
+// the second half of it, as scanners are not.
 func (r *Reaper) warnUnready(own socket) {
 	if !r.knowsReady.Load() {
 		r.watch.Warn(&r.warnings.unready, "HandshakeTimeout ends connections, and the server has called neither Ready nor AttachHTTP: "+

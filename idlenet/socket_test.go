@@ -180,21 +180,28 @@ func TestAListenerAboveThatHidesItsConnectionsIsWarnedAbout(t *testing.T) {
 	require.ErrorIs(t, <-served, http.ErrServerClosed)
 }
 
-// TestAServerThatIsNeverReadyIsWarned has HandshakeTimeout and no call of Ready, and then one.
+// TestAServerThatIsNeverReadyIsWarned has HandshakeTimeout and a client that talks or is silent. The
+// server has called Ready for another one, or not.
 func TestAServerThatIsNeverReadyIsWarned(t *testing.T) {
 	t.Parallel()
-	for _, calls := range []bool{false, true} {
+	for _, tc := range []struct{ calls, talks bool }{{false, true}, {false, false}, {true, true}} {
 		var log syncbuf.Buffer
 		e := newEcho(t, Config{HandshakeTimeout: time.Hour, Tick: 20 * time.Millisecond, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		say(t, e.dial(), "hello")
-		if calls {
+		left := 0
+		if tc.calls {
 			e.conn(e.accepted()).Ready()
-			e.dial()
+			left = 1
 		}
+		c := e.dial()
 		require.NoError(t, e.Update(func(cfg *Config) { cfg.HandshakeTimeout = short }))
-		eventually(t, "one ends", func() bool { return len(e.ended()) == 1 })
+		for tc.talks && len(e.ended()) == 0 {
+			_, _ = c.Write([]byte("x"))
+			time.Sleep(short / 10)
+		}
+		eventually(t, "those without Ready end", func() bool { return e.Connections() == left })
 		logging.Of(e.watch.Settings().Logger).Flush()
-		require.Equal(t, !calls, strings.Contains(log.String(), "neither Ready nor AttachHTTP"))
+		require.Equal(t, !tc.calls && tc.talks, strings.Contains(log.String(), "neither Ready nor AttachHTTP"))
 	}
 }
 

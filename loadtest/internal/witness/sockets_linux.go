@@ -15,6 +15,8 @@ import (
 
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"github.com/idlewheel/idlewheel/loadtest/internal/machine"
 )
 
 const (
@@ -26,13 +28,6 @@ const (
 	// eventBuffer is the receive buffer of events: about 40,000 of them.
 	eventBuffer = 32 << 20 // bytes
 )
-
-// diagRequest is a struct inet_diag_req_v2, see sock_diag(7).
-type diagRequest struct {
-	Family, Protocol, Extensions, _ uint8
-	States                          uint32 // a bit for each state
-	ID                              diagID
-}
 
 // diagID is a struct inet_diag_sockid. Ports and addresses are big-endian.
 type diagID struct {
@@ -50,30 +45,13 @@ type diagMessage struct {
 	Inode                             uint32
 }
 
-// dump calls each for every TCP socket in one of the states, of both address families, with these
-// ports. Port 0 is any port.
-func dump(states uint32, local, remote int, each func(socket)) error {
-	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
-		r := diagRequest{Family: family, Protocol: unix.IPPROTO_TCP, Extensions: 1 << (infoAttribute - 1), States: states}
-		binary.BigEndian.PutUint16(r.ID.LocalPort[:], uint16(local))
-		binary.BigEndian.PutUint16(r.ID.RemotePort[:], uint16(remote))
-		data, err := binary.Append(nil, binary.NativeEndian, r)
-		if err != nil {
-			return err
+// dump calls each for every TCP socket in one of the states with this local port. Port 0 is any.
+func dump(states uint32, port int, each func(socket)) error {
+	return machine.DumpSockets(states, port, 1<<(infoAttribute-1), func(message []byte) {
+		if s, ok := parse(message, time.Now()); ok {
+			each(s)
 		}
-		request := nl.NewNetlinkRequest(unix.SOCK_DIAG_BY_FAMILY, unix.NLM_F_DUMP)
-		request.AddRawData(data)
-		err = request.ExecuteIter(unix.NETLINK_SOCK_DIAG, unix.SOCK_DIAG_BY_FAMILY, func(message []byte) bool {
-			if s, ok := parse(message, time.Now()); ok {
-				each(s)
-			}
-			return true
-		})
-		if noIPv6 := family == unix.AF_INET6 && errors.Is(err, unix.ENOENT); err != nil && !noIPv6 {
-			return fmt.Errorf("sock_diag: %w", err)
-		}
-	}
-	return nil
+	})
 }
 
 // parse returns the socket of a message that arrived now.
@@ -139,7 +117,7 @@ func ListeningPorts(pid int) (ports []int, err error) {
 			inodes[target] = true
 		}
 	}
-	err = dump(1<<listen, 0, 0, func(s socket) {
+	err = dump(1<<listen, 0, func(s socket) {
 		if inodes[fmt.Sprintf("socket:[%d]", s.inode)] {
 			ports = append(ports, int(s.local.Port()))
 		}
@@ -151,7 +129,7 @@ func ListeningPorts(pid int) (ports []int, err error) {
 // list returns the sockets of the ports, and those that listen.
 func list(ports []int) (conns, listeners []socket, err error) {
 	for _, port := range ports {
-		err := dump(watched|1<<listen, port, 0, func(s socket) {
+		err := dump(watched|1<<listen, port, func(s socket) {
 			if s.state == listen {
 				listeners = append(listeners, s)
 			} else {

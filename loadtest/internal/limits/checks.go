@@ -2,6 +2,7 @@ package limits
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/idlewheel/idlewheel/loadtest/internal/format"
 )
@@ -77,14 +78,6 @@ func (s system) ownDescriptors(w Demand) Limit {
 		fmt.Sprintf("as root ulimit -n %d, or LimitNOFILE=%[1]d in a unit of systemd", enough))
 }
 
-func (s system) clientDescriptors(w Demand) Limit {
-	return s.descriptors("descriptors of a client", "--clients", w, w.Clients)
-}
-
-func (s system) serverDescriptors(w Demand) Limit {
-	return s.descriptors("descriptors of a server", "--servers", w, w.Servers)
-}
-
 // descriptors checks the hard limit of a process. Go programs raise their soft limit to it.
 func (s system) descriptors(name, flag string, w Demand, processes int) Limit {
 	have, need := s.fieldAfter("self/limits", "Max open files", 1), w.perProcess(processes)
@@ -145,19 +138,10 @@ func (w Demand) morePorts(need, each uint64) string {
 	return fix
 }
 
-// acceptQueue checks how many connections may wait for accept.
-func (s system) acceptQueue() Limit {
-	return s.queue("net.core.somaxconn", "sys/net/core/somaxconn")
-}
-
-// handshakes checks how many handshakes may be in progress.
-func (s system) handshakes() Limit {
-	return s.queue("net.ipv4.tcp_max_syn_backlog", "sys/net/ipv4/tcp_max_syn_backlog")
-}
-
 // queue checks a queue of a listener. When it is full, the kernel drops packets, which clients send
 // again after a second.
-func (s system) queue(name, file string) Limit {
+func (s system) queue(name string) Limit {
+	file := "sys/" + strings.ReplaceAll(name, ".", "/")
 	return atLeast(name, s.field(file, 0), backlog, Slow, fmt.Sprintf("sysctl -w %s=%d", name, backlog))
 }
 

@@ -127,13 +127,14 @@ func (s system) check(w Demand) []Limit {
 	w.Connections, w.Servers = max(w.Connections, 0), max(w.Servers, 0)
 	w.Clients, w.Sources, w.Targets = max(w.Clients, 1), max(w.Sources, 1), max(w.Targets, 1)
 	own := s.ownDescriptors(w)
-	limits := []Limit{s.descriptorCeiling(w), own, s.clientDescriptors(w)}
+	limits := []Limit{s.descriptorCeiling(w), own, s.descriptors("descriptors of a client", "--clients", w, w.Clients)}
 	if w.Servers > 0 {
-		limits = append(limits, s.serverDescriptors(w))
+		limits = append(limits, s.descriptors("descriptors of a server", "--servers", w, w.Servers))
 	}
 	limits = append(limits, s.allDescriptors(w), s.ports(w))
 	if w.bothEnds() && w.Connections > fewConnections {
-		limits = append(limits, s.acceptQueue(), s.handshakes())
+		// How many connections may wait for accept, and how many handshakes may be in progress.
+		limits = append(limits, s.queue("net.core.somaxconn"), s.queue("net.ipv4.tcp_max_syn_backlog"))
 	}
 	limits = append(limits, s.conntrack(w), s.memory(w), s.buffers(w))
 	if own.Level != Cannot { // otherwise there are so many processes because of their descriptors

@@ -57,25 +57,13 @@ func (l *Loop) begin(name string) {
 }
 
 func (g *group) latency(phase string) *result.Latency {
-	of := g.counts.Latency[phase]
-	if of == nil {
-		if g.counts.Latency == nil {
-			g.counts.Latency = map[string]*result.Latency{}
-		}
-		of = &result.Latency{Corrected: result.NewHistogram(), Raw: result.NewHistogram()}
-		g.counts.Latency[phase] = of
+	of := result.Of(&g.counts.Latency, phase)
+	if of.Corrected == nil {
+		of.Corrected, of.Raw = result.NewHistogram(), result.NewHistogram()
 	}
 	return of
 }
 
 func (g *group) exchange(phase string) *result.Exchange {
-	of := g.counts.Exchanges[phase]
-	if of == nil {
-		if g.counts.Exchanges == nil {
-			g.counts.Exchanges = map[string]*result.Exchange{}
-		}
-		of = &result.Exchange{}
-		g.counts.Exchanges[phase] = of
-	}
-	return of
+	return result.Of(&g.counts.Exchanges, phase)
 }

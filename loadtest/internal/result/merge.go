@@ -37,15 +37,7 @@ func (g *Group) Add(o *Group) {
 		if e == nil {
 			continue
 		}
-		if g.Exchanges == nil {
-			g.Exchanges = map[string]*Exchange{}
-		}
-		mine := g.Exchanges[phase]
-		if mine == nil {
-			mine = &Exchange{}
-			g.Exchanges[phase] = mine
-		}
-		mine.add(e)
+		Of(&g.Exchanges, phase).add(e)
 	}
 	g.Connect = Sum(g.Connect, o.Connect)
 	g.Lateness = Sum(g.Lateness, o.Lateness)
@@ -54,16 +46,21 @@ func (g *Group) Add(o *Group) {
 		if l == nil { // the file has another origin
 			continue
 		}
-		if g.Latency == nil {
-			g.Latency = map[string]*Latency{}
-		}
-		mine := g.Latency[phase]
-		if mine == nil {
-			mine = &Latency{}
-			g.Latency[phase] = mine
-		}
-		mine.add(l)
+		Of(&g.Latency, phase).add(l)
 	}
+}
+
+// Of returns the value of a phase, which it adds if it is missing.
+func Of[T any](phases *map[string]*T, phase string) *T {
+	if *phases == nil {
+		*phases = map[string]*T{}
+	}
+	of := (*phases)[phase]
+	if of == nil {
+		of = new(T)
+		(*phases)[phase] = of
+	}
+	return of
 }
 
 func (e *Exchange) add(o *Exchange) {
@@ -238,14 +235,6 @@ func (r *Result) alike(o *Result) error {
 // Reasons returns the reasons of failures, the most frequent first.
 func (f Failures) Reasons() []string {
 	reasons := slices.Sorted(maps.Keys(f))
-	slices.SortStableFunc(reasons, func(a, b string) int {
-		switch {
-		case f[a] > f[b]:
-			return -1
-		case f[a] < f[b]:
-			return 1
-		}
-		return 0
-	})
+	slices.SortStableFunc(reasons, func(a, b string) int { return cmp.Compare(f[b], f[a]) })
 	return reasons
 }

@@ -3,7 +3,6 @@ package idle
 import (
 	"flag"
 	"os"
-	"strings"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -11,12 +10,11 @@ import (
 	"github.com/idlewheel/idlewheel/internal/testing/needs"
 )
 
-// childEnv names the part of a test that runs in a process of its own, so that the test can stop or
-// kill it.
+// childEnv has the name of a play and an address, for a server in a process of its own.
 const childEnv = "IDLEWHEEL_TEST_CHILD"
 
-// childKinds are further main functions of child processes, by the prefix of the value of childEnv.
-var childKinds = map[string]func(arg string) int{}
+// runChild is the main function of a child process. On Linux it is runPlay.
+var runChild func(arg string)
 
 // TestMain runs the tests, or one of the servers that tests start in a process of its own.
 //
@@ -33,16 +31,12 @@ var childKinds = map[string]func(arg string) int{}
 //	  wrappedSite    a site with layers around or inside its Reaper; tlsLayer: a layer
 //	  fleet          many clients on one goroutine
 //	with a server in a process of its own
-//	  child          the process; the test stops it
-//	  play, stage    a server with a witness as its handler, and the child that runs it
+//	  play, stage    a server with a witness as its handler, and the process; the test stops it
 //	  witness        a handler that records what happens to its connections
 func TestMain(m *testing.M) {
 	if child := os.Getenv(childEnv); child != "" {
-		kind, arg, _ := strings.Cut(child, " ")
-		if run := childKinds[kind]; run != nil {
-			os.Exit(run(arg))
-		}
-		os.Exit(runChild(child))
+		runChild(child)
+		return
 	}
 	flag.Parse()
 	// Parallel tests wait for timeouts most of the time.

@@ -359,8 +359,8 @@ func (h *shutdownHandler) OnShutdown(eng gnet.Engine) {
 }
 
 func TestPanicOfTheHandlerIsNotSwallowed(t *testing.T) {
-	c := startChild(t, "tcp://127.0.0.1:0")
-	send(t, dial(t, c.addr), panicMessage)
-	require.Error(t, c.cmd.Wait())
-	require.Contains(t, c.stderr.String(), "panic: the handler panics")
+	e := newEcho()
+	e.traffic = func(gnet.Conn) gnet.Action { panic("the handler panics") }
+	s := newHandSite(t, e, testConfig)
+	require.PanicsWithValue(t, "the handler panics", func() { s.receive(s.open(1)[0]) })
 }

@@ -1,8 +1,8 @@
 package idle
 
 import (
+	"bytes"
 	"fmt"
-	"syscall"
 	"testing"
 	"time"
 
@@ -15,6 +15,30 @@ import (
 	"github.com/idlewheel/idlewheel/reap"
 )
 
+// stallConfig is the Config of a server that stalls. For a silent peer, the read timeout is the first
+// limit that is reached.
+var stallConfig = Config{
+	ReadTimeout: 2 * time.Second, Tick: 100 * time.Millisecond,
+	AllTimeout: 2500 * time.Millisecond, WriteStallTimeout: 2500 * time.Millisecond,
+	OutputLimit: OutputLimit{Hard: 1 << 20, Soft: 1 << 16, SoftFor: 2500 * time.Millisecond},
+	Heartbeat: Heartbeat{
+		Interval: 1200 * time.Millisecond, Retry: 400 * time.Millisecond, MaxMissed: 3,
+		Ping: func(gnet.Conn) []byte { return []byte("PING\n") },
+	},
+}
+
+// blockMessage blocks the loop for one and a half timeouts.
+const blockMessage = "block!"
+
+func init() {
+	plays["stall"] = play{cfg: stallConfig, act: func(_ *witness, c gnet.Conn, b []byte) {
+		if bytes.Contains(b, []byte(blockMessage)) {
+			time.Sleep(stallConfig.ReadTimeout * 3 / 2)
+		}
+		_, _ = c.Write(b)
+	}}
+}
+
 // TestNoLivingConnectionIsReapedAfterAStall stops the server for one and a half timeouts, while
 // heartbeats wait unread in the sockets. A signal stops the whole process, or a handler blocks both
 // of its loops.
@@ -22,7 +46,7 @@ func TestNoLivingConnectionIsReapedAfterAStall(t *testing.T) {
 	if !needs.IsLong() && needs.Many() { // the larger tests need all descriptors of the process
 		t.Parallel()
 	}
-	timeout := childConfig.ReadTimeout
+	timeout := stallConfig.ReadTimeout
 	for _, network := range networks {
 		for _, how := range []string{"process stopped", "loops blocked"} {
 			n := 500
@@ -36,16 +60,16 @@ func TestNoLivingConnectionIsReapedAfterAStall(t *testing.T) {
 					t.Parallel()
 				}
 				needs.Descriptors(t, n)
-				server := startChild(t, network.addr(t))
+				server := startPlay(t, "stall", network.addr(t))
 				f := dialFleet(t, server.addr, n)
 				f.sendHeartbeats(0, n, timeout/2, timeout)
 				require.Zero(t, f.lost(0, n), "before the stall")
 
 				stalled := time.Now()
 				if how == "process stopped" {
-					require.NoError(t, server.cmd.Process.Signal(syscall.SIGSTOP))
+					server.pause()
 					f.sendHeartbeats(0, n, timeout/2, timeout*3/2)
-					require.NoError(t, server.cmd.Process.Signal(syscall.SIGCONT))
+					server.resume(0)
 				} else {
 					f.send(0, 1, blockMessage) // gnet assigns connections to its loops in turn
 					f.send(1, 2, blockMessage)
@@ -60,12 +84,12 @@ func TestNoLivingConnectionIsReapedAfterAStall(t *testing.T) {
 				shortest, longest := f.silences(0, n)
 				t.Logf("then silent, closed after %v to %v", shortest, longest)
 				require.GreaterOrEqual(t, shortest, timeout)
-				s := server.finish(t)
-				t.Logf("%+v", s)
-				require.EqualValues(t, n, s.Reaped[reap.ReadIdle])
-				if how == "loops blocked" && network.name == "tcp" && s.SparedUnread == 0 {
+				a := server.await("their closes are recorded", func(a account) bool { return a.closed() == n })
+				require.Len(t, a.reaped(func(tr trace) bool { return tr.Reason == "read idle" }), n)
+				if how == "loops blocked" && network.name == "tcp" && a.Stats.SparedUnread == 0 {
 					t.Log("gnet has read all heartbeats before a connection was judged") // on a busy machine
 				}
+				server.end()
 			})
 		}
 	}

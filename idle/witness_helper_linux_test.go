@@ -2,11 +2,14 @@ package idle
 
 import (
 	"bufio"
-	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"os"
+	"os/exec"
 	"slices"
 	"strings"
 	"sync"
@@ -17,17 +20,18 @@ import (
 	"github.com/panjf2000/gnet/v2"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/idlewheel/idlewheel/internal/testing/engine"
 )
 
-func init() { childKinds["play"] = runPlay }
+func init() { runChild = runPlay }
 
 // A play is a server that runs in a child process with a witness as its handler. Tests that stop
 // the server each add one to plays.
 type play struct {
-	cfg   Config
-	loops int                                     // 2 if zero
-	act   func(w *witness, c gnet.Conn, b []byte) // called by OnTraffic; may be nil
-	open  func(w *witness, c gnet.Conn)           // called by OnOpen; may be nil
+	cfg  Config
+	act  func(w *witness, c gnet.Conn, b []byte) // called by OnTraffic; may be nil
+	open func(w *witness, c gnet.Conn)           // called by OnOpen; may be nil
 }
 
 // plays are the servers that a child process can run. Each file adds its own.
@@ -147,36 +151,73 @@ func (w *witness) account() (a account) {
 	return a
 }
 
-// runPlay is the main function of a child process. Its argument is the name of a play and an
-// address. It prints its address, and for each line of its standard input an account.
-func runPlay(arg string) int {
+// runPlay is the main function of a child process, a server with two loops. Its argument is the
+// name of a play and an address. It prints its address, and for each line of its standard input an
+// account.
+func runPlay(arg string) {
 	space := strings.LastIndexByte(arg, ' ')
-	name, addr := arg[:space], arg[space+1:]
-	w := newWitness(plays[name])
+	w := newWitness(plays[arg[:space]])
 	var err error
 	if w.reaper, err = Middleware(w, w.play.cfg); err != nil {
 		panic(err)
 	}
-	return runEngine(w.reaper, w.echo, addr, cmp.Or(w.play.loops, 2), func() {
-		for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
-			if err := json.NewEncoder(os.Stdout).Encode(w.account()); err != nil {
-				panic(err)
-			}
+	ended := make(chan struct{})
+	go func() {
+		if err := gnet.Run(w.reaper, arg[space+1:], gnet.WithLogger(engine.Quiet{}), gnet.WithNumEventLoop(2)); err != nil {
+			panic(err)
 		}
-	})
+		close(ended)
+	}()
+	up := <-w.booted
+	fmt.Println(up.Addr.Network(), up.Addr.String())
+	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+		if err := json.NewEncoder(os.Stdout).Encode(w.account()); err != nil {
+			panic(err)
+		}
+	}
+	_ = up.Engine.Stop(context.Background())
+	<-ended
 }
 
 // A stage is a child process that runs a play. The test pauses and resumes it, and asks it for
 // accounts.
 type stage struct {
-	*child
-	t      testing.TB
-	paused time.Time
+	t        testing.TB
+	cmd      *exec.Cmd
+	addr     net.Addr
+	stdin    io.WriteCloser
+	accounts *json.Decoder // from its standard output
+	stderr   *strings.Builder
+	paused   time.Time
 }
 
 func startPlay(t testing.TB, name, addr string) *stage {
 	t.Helper()
-	return &stage{child: startChild(t, "play "+name+" "+addr), t: t}
+	exe, err := os.Executable()
+	require.NoError(t, err)
+	s := &stage{t: t, cmd: exec.Command(exe), stderr: new(strings.Builder)}
+	s.cmd.Env, s.cmd.Stderr = append(os.Environ(), childEnv+"="+name+" "+addr), s.stderr
+	s.stdin, err = s.cmd.StdinPipe()
+	require.NoError(t, err)
+	out, err := s.cmd.StdoutPipe()
+	require.NoError(t, err)
+	stdout := bufio.NewReader(out)
+	s.accounts = json.NewDecoder(stdout)
+	require.NoError(t, s.cmd.Start())
+	t.Cleanup(func() {
+		_ = s.cmd.Process.Kill()
+		_ = s.cmd.Wait()
+	})
+	var network, address string
+	_, err = fmt.Fscan(stdout, &network, &address)
+	require.NoError(t, err, "the child must print its address; it printed: %s", s.stderr)
+	if network == "unix" {
+		s.addr = &net.UnixAddr{Name: address, Net: network}
+	} else {
+		s.addr, err = net.ResolveTCPAddr(network, address)
+		require.NoError(t, err)
+	}
+	return s
 }
 
 // account asks the child for its report. The child must not be stopped.
@@ -184,14 +225,8 @@ func (s *stage) account() (a account) {
 	s.t.Helper()
 	_, err := s.stdin.Write([]byte("\n"))
 	require.NoError(s.t, err)
-	for {
-		line, err := s.stdout.ReadBytes('\n')
-		require.NoError(s.t, err, "%s", s.stderr)
-		if len(line) > 1 { // skips the end of the line with the address
-			require.NoError(s.t, json.Unmarshal(line, &a))
-			return a
-		}
-	}
+	require.NoError(s.t, s.accounts.Decode(&a), "%s", s.stderr)
+	return a
 }
 
 // await waits until the accounts of the child meet a condition, and returns the last one.

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/idlewheel/idlewheel/internal/connstate"
@@ -60,7 +61,7 @@ func (r *Reaper) AttachHTTP(server *http.Server) {
 	}
 	server.Handler = http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
 		switch {
-		case !r.leaves(request) || request.Header.Get("Upgrade") != "":
+		case !r.leaves(request) || upgrades(request):
 		case request.ProtoMajor == 2:
 			last := lastWriter{w}
 			defer last.end()
@@ -70,6 +71,13 @@ func (r *Reaper) AttachHTTP(server *http.Server) {
 		}
 		before.handler.ServeHTTP(w, request)
 	})
+}
+
+// upgrades reports whether a request may change the protocol. Package net/http answers one that
+// offers h2c, as curl --http2 does, as if it did not.
+func upgrades(request *http.Request) bool {
+	to := request.Header.Get("Upgrade")
+	return to != "" && !strings.EqualFold(to, "h2c")
 }
 
 // A lastWriter writes the last answer of an HTTP/2 connection. The server makes a GOAWAY of the

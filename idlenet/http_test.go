@@ -132,10 +132,10 @@ func TestTheNextAnswerClosesALeavingConnection(t *testing.T) {
 	for name, leave := range map[string]func(s *site){
 		"maximum age": func(s *site) {
 			require.NoError(t, s.Update(func(cfg *Config) { cfg.MaxAge, cfg.MaxAgeGrace = time.Second, time.Hour }))
-			eventually(t, "both are leaving", func() bool {
+			eventually(t, "all are leaving", func() bool {
 				found, err := s.Inspect(t.Context(), Query{States: true})
 				require.NoError(t, err)
-				return found.States["leaving"] == 2
+				return found.States["leaving"] == 3
 			})
 		},
 		"drain": func(s *site) { require.NoError(t, s.Drain(0, time.Hour)) },
@@ -144,8 +144,8 @@ func TestTheNextAnswerClosesALeavingConnection(t *testing.T) {
 			t.Parallel()
 			s := newSite(t, Config{ReadTimeout: time.Hour}, ok)
 			s.Start()
-			v, socket := s.visit(t), s.visit(t)
-			for _, v := range []*visitor{v, socket} {
+			v, offers, socket := s.visit(t), s.visit(t), s.visit(t)
+			for _, v := range []*visitor{v, offers, socket} {
 				v.get("")
 				require.False(t, v.answered())
 			}
@@ -155,6 +155,8 @@ func TestTheNextAnswerClosesALeavingConnection(t *testing.T) {
 			v.get("")
 			require.True(t, v.answered())
 			v.requireEnd()
+			offers.get("Upgrade: h2c\r\nConnection: Upgrade, HTTP2-Settings\r\nHTTP2-Settings: AAMAAABk\r\n")
+			require.True(t, offers.answered(), "package net/http does not change to h2c")
 		})
 	}
 }

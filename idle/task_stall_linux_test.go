@@ -15,8 +15,8 @@ import (
 	"github.com/idlewheel/idlewheel/reap"
 )
 
-// stallConfig is the Config of a server that stalls. For a silent peer, the read timeout is the first
-// limit that is reached.
+// stallConfig is the Config of a server that stalls. For a silent peer, the read timeout is the
+// first limit that is reached.
 var stallConfig = Config{
 	ReadTimeout: 2 * time.Second, Tick: 100 * time.Millisecond,
 	AllTimeout: 2500 * time.Millisecond, WriteStallTimeout: 2500 * time.Millisecond,

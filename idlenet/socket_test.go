@@ -180,8 +180,8 @@ func TestAListenerAboveThatHidesItsConnectionsIsWarnedAbout(t *testing.T) {
 	require.ErrorIs(t, <-served, http.ErrServerClosed)
 }
 
-// TestAServerThatIsNeverReadyIsWarned has HandshakeTimeout and a client that talks or is silent. The
-// server has called Ready for another one, or not.
+// TestAServerThatIsNeverReadyIsWarned has HandshakeTimeout and a client that talks or is silent.
+// The server has called Ready for another one, or not.
 func TestAServerThatIsNeverReadyIsWarned(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct{ calls, talks bool }{{false, true}, {false, false}, {true, true}} {

@@ -18,7 +18,7 @@ func (w *World) Stop(d time.Duration, paused bool) {
 	w.Trace(nil, "stopped for", d, "paused:", paused)
 	if paused {
 		w.N["pauses"]++
-		w.netDown = Interval{w.Now, w.Now + d}
+		w.netDown = Interval{w.Now, max(w.Now+d, w.netDown.To)}
 	}
 	w.Away.Add(w.Now, w.Now+d)
 	if !w.Traits.Loops {

@@ -77,6 +77,9 @@ func (l layers) set(s *conn, c gnet.Conn) {
 // seek returns the watched connection that c is or contains, and its record. The record is nil if
 // the loop does not watch such a connection.
 func (l *loop) seek(c gnet.Conn) (own gnet.Conn, r *conntable.Record, id uint32) {
+	if r, id = l.table.Find(key(c)); r != nil {
+		return c, r, id
+	}
 	own = inner(c)
 	if r, id = l.table.Find(key(own)); r == nil && reflect.TypeOf(own).Kind() != reflect.Pointer {
 		// A wrapper that is not a pointer has another address at each event. Two of them are equal

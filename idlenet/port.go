@@ -96,9 +96,8 @@ func (s *shard) Close(id uint32, n *conn, reason *ReapError) {
 	cfg, c, own := s.config(), n.Front.conn(), n.Front.own()
 	e := s.Ends.Add(id, n.Is(connstate.Observed), reason)
 	s.CountReap(id, n, reason)
-	now := s.Watcher.Clock.Elapsed()
-	if talked := n.LastHeard(&s.Watcher.Clock, s.lastRead(n), now).To; reason.Reason == reap.NoHandshake && now.Sub(talked) < reason.Limit/2 {
-		s.reaper.warnUnready(own)
+	if reason.Reason == reap.NoHandshake {
+		s.warnUnready(n, reason.Limit)
 	}
 	reset := s.Set.Resets(reason.Reason)
 	if !reset && s.endsByProtocol(id, n, reason.Reason) {
@@ -130,10 +129,11 @@ func (s *shard) close(id uint32, own socket, e *watch.End, reset bool) {
 
 // warnUnready warns of a HandshakeTimeout that seems to end each connection: one that was heard in
 // the second half of it, as scanners are not.
-func (r *Reaper) warnUnready(own socket) {
-	if !r.knowsReady.Load() {
+func (s *shard) warnUnready(n *conn, limit time.Duration) {
+	r, now := s.reaper, s.Watcher.Clock.Elapsed()
+	if talked := n.LastHeard(&s.Watcher.Clock, s.lastRead(n), now).To; !r.knowsReady.Load() && now.Sub(talked) < limit/2 {
 		r.watch.Warn(&r.warnings.unready, "HandshakeTimeout ends connections, and the server has called neither Ready nor AttachHTTP: "+
-			"it ends each connection then, also one that has exchanged messages: call Conn.Ready after the login, or unset HandshakeTimeout", "remote", watch.NameOf(own.RemoteAddr()))
+			"it ends each connection then, also one that has exchanged messages: call Conn.Ready after the login, or unset HandshakeTimeout", "remote", watch.NameOf(n.Front.own().RemoteAddr()))
 	}
 }
 

@@ -107,6 +107,18 @@ func TestSilencesPredictWhatAnotherTimeoutCuts(t *testing.T) {
 
 func TestSilencesCountOnlyWhenThePeerCouldBeHeard(t *testing.T) {
 	const timeout = 16 * time.Second
+	// outlive ends a silence of 8 s, and has another one of 2 s when some time has passed.
+	outlive := func(p *testPort, c *testConn, d time.Duration, meanwhile func()) {
+		p.pass(8 * time.Second)
+		p.EndSilence(0, c)
+		for range d / timeout * 4 {
+			c.Touch(p.Shard.clock)
+			p.pass(timeout / 4)
+			meanwhile()
+		}
+		c.Touch(p.Shard.clock)
+		p.pass(2 * time.Second)
+	}
 	tests := []struct {
 		name    string
 		silent  func(p *testPort, c *testConn) // before a byte ends the silence
@@ -120,26 +132,9 @@ func TestSilencesCountOnlyWhenThePeerCouldBeHeard(t *testing.T) {
 		}, 8 * time.Second},
 		{"a request is served", func(p *testPort, c *testConn) { c.Hold(); p.pass(8 * time.Second) }, 0},
 		{"the older window is over", func(p *testPort, c *testConn) {
-			p.pass(8 * time.Second)
-			p.EndSilence(0, c)
-			for range 2 * silencePeriod / timeout * 4 {
-				c.Touch(p.Shard.clock)
-				p.pass(timeout / 4)
-				silenceCounter[conntable.Record]{&p.Shard}.countLast(0, c, dead) // the windows turn one by one
-			}
-			c.Touch(p.Shard.clock)
-			p.pass(2 * time.Second)
+			outlive(p, c, 2*silencePeriod, func() { silenceCounter[conntable.Record]{&p.Shard}.countLast(0, c, dead) })
 		}, 2 * time.Second},
-		{"both windows are over", func(p *testPort, c *testConn) {
-			p.pass(8 * time.Second)
-			p.EndSilence(0, c)
-			for range 3 * silencePeriod / timeout * 4 {
-				c.Touch(p.Shard.clock)
-				p.pass(timeout / 4)
-			}
-			c.Touch(p.Shard.clock)
-			p.pass(2 * time.Second)
-		}, 2 * time.Second},
+		{"both windows turn at once", func(p *testPort, c *testConn) { outlive(p, c, 3*silencePeriod, func() {}) }, 2 * time.Second},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

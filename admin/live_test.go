@@ -340,7 +340,7 @@ func TestAWriterThatCannotFlushEndsTheEvents(t *testing.T) {
 // again.
 func TestHeldVerdictsAreShown(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, 2, idle.Config{ReadTimeout: 4 * time.Second, Tick: 50 * time.Millisecond}, Config{Token: rightToken})
+	s := newSite(t, 2, idle.Config{ReadTimeout: 20 * time.Second, Tick: 50 * time.Millisecond}, Config{Token: rightToken})
 	var conns []net.Conn
 	for range 40 {
 		conns = append(conns, s.connect(t, "x"))

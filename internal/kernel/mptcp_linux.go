@@ -124,7 +124,10 @@ func addWhole(all *multipathInfo, size uintptr, ev *verdict.Evidence) {
 	ev.Queued = int(all.writeSeq - all.acknowledged)
 	ev.Moved = uint32(all.acknowledged)
 	if size > unsafe.Offsetof(all.bytesA) {
-		ev.Received, ev.Acked = all.bytesReceived, all.bytesA
+		if ev.Received = min(ev.Received, 1); all.bytesReceived > 0 || ev.HalfEnded {
+			ev.Received = all.bytesReceived // otherwise all bytes so far wait for some of another path
+		}
+		ev.Acked = all.bytesA
 		ev.Counted = true
 		ev.Moved = uint32(all.bytesSent + all.bytesA)
 		ev.Unsent = max(ev.Queued-int(all.bytesSent-all.bytesA), 0)

@@ -148,4 +148,10 @@ func TestAnswersAboutPaths(t *testing.T) {
 	addWhole(&all, unsafe.Sizeof(all), &ev)
 	require.True(t, ev.Dated, "no path is left")
 	require.Equal(t, 200*time.Millisecond, ev.Silent)
+	all.bytesReceived = 0
+	for ended, want := range map[bool]uint64{false: 1, true: 0} {
+		ev = verdict.Evidence{Received: 20, HalfEnded: ended}
+		addWhole(&all, unsafe.Sizeof(all), &ev)
+		require.Equal(t, want, ev.Received, "all bytes of the paths wait for others, or are a FIN")
+	}
 }

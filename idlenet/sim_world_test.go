@@ -30,7 +30,7 @@ var simTraits = sim.Traits{
 		312157, // an outage ended just before an Update, and was too short afterwards
 		909196, // an address was used again while a ping for it waited
 	},
-	Counts: []string{"told to close", "requests after the end", "closed by the Listener", "closed at a question", "addresses used again"},
+	Counts: []string{"told to close", "requests after the end", "closed by the Listener", "closed at a question", "addresses used again", "hand-overs"},
 	Never:  []string{reap.OverLimit.Error()},
 }
 

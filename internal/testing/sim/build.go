@@ -20,6 +20,7 @@ func (w *World) Build(seed uint64, front Front, traits Traits) *World {
 		w.Family = Family(w.Rand.IntN(int(families)))
 	}
 	w.Jiffy = []time.Duration{time.Millisecond, 4 * time.Millisecond, 10 * time.Millisecond}[w.Rand.IntN(3)]
+	w.multipath = !w.Traits.Loops && w.Family == TCP && w.Stream(0x3b1f7).IntN(4) == 0
 	w.Faulty = w.Kind == Anything
 	w.chooseSettings()
 	w.Decides = w.One(3) && w.Kind != NetworkOut

@@ -26,7 +26,8 @@ type Sock struct {
 
 	Unread   int // waiting bytes of the peer
 	received uint64
-	lastRecv time.Duration
+	lastRecv time.Duration // by the first path
+	second   time.Duration // by the second path of Multipath TCP, 0 if none came by it
 	Fin, Rst bool          // has arrived
 	early    uint32        // segments that came before an earlier one
 	gap      bool          // their bytes wait for it
@@ -54,7 +55,8 @@ func (s *Sock) arrive(n int, fin bool) {
 		s.life.Check()
 		s.Unread += n
 		s.received += uint64(n)
-		s.lastRecv, s.answered, s.gap = s.w.Now, s.w.Now, false
+		s.date()
+		s.answered, s.gap = s.w.Now, false
 		s.life.arrived(n)
 	}
 	if fin {
@@ -66,14 +68,28 @@ func (s *Sock) arrive(n int, fin bool) {
 	s.life.Conn.Readable()
 }
 
-// arriveEarly receives a segment of the peer behind a lost one. Its bytes cannot be read yet.
+// date notes that bytes of the peer have come by the path that it uses now.
+func (s *Sock) date() {
+	if s.Peer.hasLeft() {
+		s.second = s.w.Now
+	} else {
+		s.lastRecv = s.w.Now
+	}
+}
+
+// arriveEarly receives a segment of the peer behind a lost one. Its bytes cannot be read yet. Each
+// path of Multipath TCP dates its own bytes, whatever is missing on another one.
 func (s *Sock) arriveEarly() {
 	if s.Closed || s.Rst || s.w.Family != TCP {
 		return
 	}
 	s.life.Check()
-	s.gap, s.answered = true, s.w.Now
-	s.early++
+	if s.early++; s.w.multipath {
+		s.date()
+		s.life.now.received = max(s.life.now.received, 1)
+	} else {
+		s.gap, s.answered = true, s.w.Now
+	}
 	s.life.now.arrival, s.life.now.pings = s.w.Now, 0
 	s.w.N["early segments"]++
 	s.w.Trace(s.life, "bytes arrive early")
@@ -221,8 +237,8 @@ func (s *Sock) answer(ev *verdict.Evidence) {
 		return ((s.w.Now/jiffy - at/jiffy) * jiffy).Truncate(time.Millisecond)
 	}
 	ev.Dated, ev.Step = true, jiffy+time.Millisecond
-	ev.Silent, ev.Quiet = since(s.lastRecv), since(s.lastSend)
-	ev.Received, ev.Acked = s.received, s.acked
+	ev.Silent, ev.Quiet = since(max(s.lastRecv, s.second)), since(s.lastSend)
+	ev.Received, ev.Acked = max(s.received, When(s.w.multipath, min(uint64(s.early), 1))), s.acked
 	ev.Counted, ev.Moved = true, uint32(s.acked+s.sent)
 	ev.InFlight, ev.Resent = s.sent > s.acked, s.retransmits > 0
 	ev.Unsent, ev.HalfEnded = s.unsent, s.Fin || s.Rst
@@ -260,6 +276,8 @@ type Peer struct {
 	interval time.Duration
 	message  int           // bytes
 	until    time.Duration // when it vanishes or ends
+	leaves   time.Duration // its first path is lost then, and the second one takes over; 0 for never
+	left     bool          // it knows
 	delay    time.Duration // of the network, one way
 	answers  bool          // answers pings
 	returns  bool          // connects again after the server has closed
@@ -296,6 +314,9 @@ func (w *World) newPeer() *Peer {
 	}
 	if w.Family == Unix {
 		p.delay = 10 * time.Microsecond
+	}
+	if w.multipath && w.extra.IntN(2) == 0 {
+		p.leaves = w.Now + time.Duration(w.extra.Int64N(int64(2*w.Longest)))
 	}
 	if w.Kind == NetworkOut {
 		p.style, p.interval, p.until, p.appetite, p.returns = heartbeats, w.Skewed(base/16, base/3), 0, 0, false
@@ -359,13 +380,16 @@ func (p *Peer) end() {
 	}
 }
 
-func (p *Peer) isGone() bool { return p.vanished || p.sock.Closed }
-func (p *Peer) Send(n int)   { p.transmit(n, false) }
+func (p *Peer) isGone() bool  { return p.vanished || p.sock.Closed }
+func (p *Peer) hasLeft() bool { return p.leaves != 0 && p.w.Now >= p.leaves }
+func (p *Peer) Send(n int)    { p.transmit(n, false) }
 
 // transmit sends bytes. Bytes after a lost packet wait for its retransmission.
 func (p *Peer) transmit(n int, fin bool) {
 	p.w.After(p.delay, func() {
-		if p.retries == 0 && !p.w.isLost(p.sock.life) {
+		leaves := p.hasLeft() && !p.left // what it sends on its first path is lost
+		p.w.N["hand-overs"] += When(leaves, 1)
+		if p.left = p.hasLeft(); p.retries == 0 && !leaves && !p.w.isLost(p.sock.life) {
 			p.sock.arrive(n, fin)
 			return
 		}

@@ -107,15 +107,16 @@ type World struct {
 	Admits   bool // a connection is accepted; the verdict of a look may wait for its call meanwhile
 	frozen   bool // reading the clock takes no time
 
-	Faulty   bool
-	two      bool // there is a second network
-	loss     float64
-	netDown  Interval
-	acksDown Interval
-	Away     Intervals     // the driver did not run
-	certain  Intervals     // the same, if they must be recognised
-	netAway  Intervals     // outages of the server's network that must be recognised
-	slow     time.Duration // a call by the driver takes long since then, 0 if none does
+	Faulty    bool
+	two       bool // there is a second network
+	multipath bool // of TCP: each peer has a second path
+	loss      float64
+	netDown   Interval
+	acksDown  Interval
+	Away      Intervals     // the driver did not run
+	certain   Intervals     // the same, if they must be recognised
+	netAway   Intervals     // outages of the server's network that must be recognised
+	slow      time.Duration // a call by the driver takes long since then, 0 if none does
 
 	inStop      bool
 	readsToStop int

@@ -158,7 +158,8 @@ func (l *Life) absence(due time.Duration) time.Duration {
 func (l *Life) until(k reap.Reason, r rule) (due time.Duration) {
 	t, s, w := &l.now, l.set(&l.now), l.w
 	jitter := time.Duration(s.Jitter * float64(r.limit))
-	resumed := max(l.resumedAt, w.changedAt)
+	// A verdict that waited when the settings changed is made at the next look.
+	resumed := max(l.resumedAt, When(w.changedAt > 0, w.changedAt+r.limit/16))
 	switch k {
 	case reap.ReadIdle, reap.AllIdle:
 		due = l.untilIdle(k, r.to, r.limit+jitter)

@@ -283,7 +283,7 @@ func TestAConnectionWithoutHeartbeatIsNotPinged(t *testing.T) {
 func TestTimeoutsFarFromTheTickAreAccepted(t *testing.T) {
 	t.Parallel()
 	const keepAlive = 60_000 * time.Second
-	s := newHandSite(t, &reader{}, Config{FirstByteTimeout: 500 * time.Millisecond, OutageGrace: -1})
+	s := newHandSite(t, &reader{}, Config{FirstByteTimeout: 5 * time.Second, OutageGrace: -1, Tick: time.Second})
 	c := s.open(1)[0]
 	s.receive(c)
 	began := s.at

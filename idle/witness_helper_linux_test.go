@@ -239,7 +239,7 @@ func (s *stage) await(what string, cond func(account) bool) (a account) {
 		if time.Now().After(until) {
 			require.Fail(s.t, "not within 30 s: "+what)
 		}
-		time.Sleep(20 * time.Millisecond)
+		time.Sleep(100 * time.Millisecond)
 	}
 }
 

@@ -66,6 +66,24 @@ func TestConnFindsTheConnectionInsideWrappers(t *testing.T) {
 	}
 }
 
+// TestAWrapperForEachEvent has layers that make a new wrapper for each event.
+func TestAWrapperForEachEvent(t *testing.T) {
+	for _, wrap := range []func(gnet.Conn) gnet.Conn{
+		func(c gnet.Conn) gnet.Conn { return &shellConn{c, c} },
+		func(c gnet.Conn) gnet.Conn { return boxedConn{Conn: c} },
+		func(c gnet.Conn) gnet.Conn { return struct{ gnet.Conn }{c} },
+	} {
+		s := newHandSite(t, &gnet.BuiltinEventEngine{}, Config{ReadTimeout: time.Hour})
+		c := newScriptedConn(s.el, 1)
+		s.OnOpen(wrap(c))
+		c.buffered = 1
+		s.OnTraffic(wrap(c))
+		s.OnClose(wrap(c), nil)
+		require.Zero(t, s.Connections())
+		require.EqualValues(t, 1, s.Stats().Reads)
+	}
+}
+
 // TestAForeignConnectionIsLoggedOnce asks for such connections for a minute. Other warnings repeat
 // each second. A connection that is closed is not foreign.
 func TestAForeignConnectionIsLoggedOnce(t *testing.T) {

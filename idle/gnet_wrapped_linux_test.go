@@ -13,8 +13,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/idlewheel/idlewheel/internal/testing/engine"
-	"github.com/idlewheel/idlewheel/internal/testing/fair"
 	"github.com/idlewheel/idlewheel/reap"
 )
 
@@ -84,67 +82,6 @@ func requireSilentClosed(t testing.TB, s *wrappedSite, dial func() net.Conn) {
 	require.EqualValues(t, n, s.reaper.Stats().Reaped.Total())
 }
 
-// TestARecordInPieces sends one TLS record over two timeouts. The handler gets no byte of it before
-// the end, but the client counts as alive.
-func TestARecordInPieces(t *testing.T) {
-	t.Parallel()
-	forEachCase(t, fewCases[1:], func(t testing.TB, w wrappedCase) {
-		s := newWrappedSite(t, w, Config{ReadTimeout: limitOf}, nil)
-		slow := &slowConn{Conn: dial(t, s.addr)}
-		cfg := clientTLS()
-		cfg.DynamicRecordSizingDisabled = true
-		c := speakTLS(t, slow, cfg, 1)
-		s.requireReady(t, c)
-		slow.pause = limitOf / 8
-		message := strings.Repeat("x", 18*slowPiece)
-		send(t, c, message)
-		got := make([]byte, len(message))
-		_, err := io.ReadFull(c, got)
-		require.NoError(t, err)
-		require.Equal(t, message, string(got))
-	})
-}
-
-const slowPiece = 256 // bytes
-
-// A slowConn writes in pieces, with pauses between them.
-type slowConn struct {
-	net.Conn
-	pause time.Duration
-}
-
-func (c *slowConn) Write(p []byte) (n int, err error) {
-	for err == nil && n < len(p) {
-		time.Sleep(c.pause)
-		var wrote int
-		wrote, err = c.Conn.Write(p[n:min(n+slowPiece, len(p))])
-		n += wrote
-	}
-	return n, err
-}
-
-// TestWakeDoesNotKeepATLSClientAlive wakes a silent connection eight times per timeout. The handler
-// leaves decrypted bytes in the layer meanwhile.
-func TestWakeDoesNotKeepATLSClientAlive(t *testing.T) {
-	t.Parallel()
-	forEachCase(t, fewCases[1:], func(t testing.TB, w wrappedCase) {
-		s := newWrappedSite(t, w, Config{ReadTimeout: limitOf}, func(s *wrappedSite, _ *Config) {
-			s.traffic = func(c gnet.Conn) gnet.Action {
-				if b, _ := c.Peek(-1); string(b) == "partial" {
-					time.AfterFunc(limitOf/8, func() { _ = c.Wake(nil) })
-				} else if len(b) > len("partial") {
-					t.Errorf("%q waits", b)
-				}
-				return gnet.None
-			}
-		})
-		c := s.dial(t)
-		send(t, c, "partial")
-		awaitClose(t, c)
-		s.requireEnd(t, c, reap.ReadIdle)
-	})
-}
-
 // TestAPingIsEncrypted has a client that answers pings, a client that only reads them, and a client
 // that sends other messages. Outside, IsPong gets decrypted bytes. Inside, it would get encrypted
 // bytes, and the handler calls Conn.Alive instead. With Unwrap any byte is an answer.
@@ -208,40 +145,22 @@ func TestAPingIsEncrypted(t *testing.T) {
 	})
 }
 
-// TestOnIdleGetsTheConnectionOfTheLayer lets OnIdle write to the client, and then close it.
-func TestOnIdleGetsTheConnectionOfTheLayer(t *testing.T) {
-	t.Parallel()
-	forEachCase(t, fewCases[1:], func(t testing.TB, w wrappedCase) {
-		s := newWrappedSite(t, w, Config{ReadTimeout: limitOf}, func(s *wrappedSite, _ *Config) {
-			s.onIdle = func(c gnet.Conn, ev Event) gnet.Action {
-				if outer := s.conn(c.RemoteAddr()); c != outer {
-					t.Errorf("OnIdle got %T, want %T", c, outer)
-				}
-				if ev.First {
-					_, _ = c.Write([]byte("idle?"))
-					return gnet.None
-				}
-				return gnet.Close
-			}
-		})
-		c := s.dial(t)
-		s.requireReady(t, c)
-		requireLastWords(t, c, "idle?")
-		s.requireEnd(t, c, reap.ReadIdle)
-	})
-}
-
 // TestTheGoodbyeIsEncrypted reads the goodbye as a TLS client: application data, then the end of
-// the stream. Connections that never complete the TLS handshake are closed as well.
+// the stream. Connections that never complete the TLS handshake are closed as well. Goodbye and
+// OnIdle get the connection of the layer.
 func TestTheGoodbyeIsEncrypted(t *testing.T) {
 	t.Parallel()
 	forEachCase(t, wrappedCases, func(t testing.TB, w wrappedCase) {
 		s := newWrappedSite(t, w, Config{ReadTimeout: limitOf}, func(s *wrappedSite, cfg *Config) {
-			cfg.Goodbye = func(c gnet.Conn, reason *ReapError) []byte {
+			check := func(call string, c gnet.Conn) {
 				s.guest(c.RemoteAddr(), func(g *tlsGuest) {
 					isKnown := w.place == layerOutside || g.ready
-					assert.False(t, isKnown && c != g.conn, "Goodbye got %T, want %T", c, g.conn)
+					assert.False(t, isKnown && c != g.conn, "%s got %T, want %T", call, c, g.conn)
 				})
+			}
+			s.onIdle = func(c gnet.Conn, _ Event) gnet.Action { check("OnIdle", c); return gnet.Close }
+			cfg.Goodbye = func(c gnet.Conn, reason *ReapError) []byte {
+				check("Goodbye", c)
 				return sayReason(c, reason)
 			}
 		})
@@ -260,129 +179,4 @@ func TestTheGoodbyeIsEncrypted(t *testing.T) {
 			s.requireEnd(t, c, reap.ReadIdle)
 		}
 	})
-}
-
-// TestKickATLSClient closes one of two clients by its ID.
-func TestKickATLSClient(t *testing.T) {
-	t.Parallel()
-	forEachCase(t, wrappedCases, func(t testing.TB, w wrappedCase) {
-		s := newWrappedSite(t, w, Config{ReadTimeout: time.Minute, Goodbye: sayReason}, nil)
-		stays, kicked := s.dial(t), s.dial(t)
-		s.requireReady(t, stays)
-		s.requireReady(t, kicked)
-		all, err := list(t.Context(), s.reaper, "age", 10)
-		require.NoError(t, err)
-		require.Len(t, all, 2)
-		var id ConnID
-		for _, info := range all {
-			if info.Remote.String() == kicked.LocalAddr().String() {
-				id = info.ID
-				require.NotZero(t, info.Received, "the kernel knows the socket")
-			}
-		}
-		require.NoError(t, s.reaper.Kick(t.Context(), id))
-		if w.isHidden() {
-			awaitClose(t, kicked)
-		} else {
-			requireLastWords(t, kicked, "bye: kicked")
-		}
-		s.requireEnd(t, kicked, reap.Kicked)
-		require.ErrorIs(t, s.reaper.Kick(t.Context(), id), ErrNotWatched)
-		require.NoError(t, exchangeMessage(stays))
-		require.Equal(t, 1, s.reaper.Connections())
-	})
-}
-
-// TestATLSClientThatReadsNothing has a client that is reset because too much output waits.
-func TestATLSClientThatReadsNothing(t *testing.T) {
-	t.Parallel()
-	forEachCase(t, fewCases, func(t testing.TB, w wrappedCase) {
-		s := newWrappedSite(t, w, Config{OutputLimit: OutputLimit{Hard: 1 << 20}}, func(s *wrappedSite, _ *Config) {
-			s.traffic = func(c gnet.Conn) gnet.Action {
-				_, _ = c.Discard(-1)
-				_, _ = c.Write(make([]byte, 8<<20))
-				return gnet.None
-			}
-		})
-		c := speakTLS(t, dialSmall(t, s.addr), clientTLS(), 1)
-		send(t, c, "x")
-		s.requireEnd(t, c, reap.OverLimit)
-	})
-}
-
-// TestARefusedTLSClient connects a client above MaxConnections. The handler gets no call for it.
-func TestARefusedTLSClient(t *testing.T) {
-	t.Parallel()
-	forEachCase(t, fewCases, func(t testing.TB, w wrappedCase) {
-		s := newWrappedSite(t, w, Config{ReadTimeout: time.Minute, MaxConnections: 1, ShedProtect: time.Minute}, nil)
-		c := s.dial(t)
-		s.requireReady(t, c)
-		awaitClose(t, dial(t, s.addr))
-		require.NoError(t, exchangeMessage(c))
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		require.Len(t, s.guests, 1)
-		require.Empty(t, s.reasons())
-		require.Equal(t, 1, s.reaper.Connections())
-	})
-}
-
-// A passingLayer makes a new wrapper for each event.
-type passingLayer struct {
-	gnet.EventHandler
-	wrap func(gnet.Conn) gnet.Conn
-}
-
-func (p passingLayer) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
-	return p.EventHandler.OnOpen(p.wrap(c))
-}
-
-func (p passingLayer) OnTraffic(c gnet.Conn) gnet.Action { return p.EventHandler.OnTraffic(p.wrap(c)) }
-
-func (p passingLayer) OnClose(c gnet.Conn, err error) gnet.Action {
-	return p.EventHandler.OnClose(p.wrap(c), err)
-}
-
-// TestAWrapperForEachEvent has layers that make a new wrapper for each event.
-func TestAWrapperForEachEvent(t *testing.T) {
-	t.Parallel()
-	wraps := map[string]func(gnet.Conn) gnet.Conn{
-		"Unwrap":  func(c gnet.Conn) gnet.Conn { return boxedConn{Conn: c} },
-		"foreign": func(c gnet.Conn) gnet.Conn { return struct{ gnet.Conn }{c} },
-	}
-	for name, wrap := range wraps {
-		for _, place := range []layerPlace{layerOutside, layerInside} {
-			fair.RunParallel(t, fmt.Sprint(place, " ", name), func(t testing.TB) {
-				hidden := name == "foreign" && place == layerInside
-				e := newEcho()
-				var r *Reaper
-				e.traffic = func(c gnet.Conn) gnet.Action {
-					b, _ := c.Next(-1)
-					_, _ = c.Write(b)
-					conn, watched := r.Conn(c)
-					assert.NotEqual(t, hidden, watched, "Conn reports %v", watched)
-					conn.Touch()
-					return gnet.None
-				}
-				cfg := Config{ReadTimeout: limitOf, Tick: tickOf, Goodbye: sayReason}
-				var h gnet.EventHandler
-				if place == layerOutside {
-					r = middleware(t, e, cfg)
-					h = passingLayer{r, wrap}
-				} else {
-					r = middleware(t, passingLayer{e, wrap}, cfg)
-					h = r
-				}
-				addr := engine.Serve(t, h, e.booted, "tcp://127.0.0.1:0", gnet.WithNumEventLoop(1))
-				silent := dial(t, addr)
-				require.NoError(t, exchangeMessage(silent))
-				living := dial(t, addr)
-				requireAlive(t, living, 2*limitOf)
-				requireLastWords(t, silent, "bye: read idle")
-				require.Len(t, e.reasons(), 1)
-				require.ErrorIs(t, e.reasons()[0], reap.ReadIdle)
-				require.Equal(t, 1, r.Connections())
-			})
-		}
-	}
 }

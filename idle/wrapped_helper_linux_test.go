@@ -59,11 +59,6 @@ var stackedCases = []wrappedCase{
 	{layerInside, []layerKind{asUnwrap, asNetConn}}, {layerBetween, []layerKind{asForeign, asNetConn}},
 }
 
-// fewCases are for tests in which the wrappers differ little.
-var fewCases = []wrappedCase{
-	{layerOutside, []layerKind{asNetConn}}, {layerOutside, []layerKind{asForeign}}, {layerInside, []layerKind{asUnwrap}},
-}
-
 // forEachCase runs a test with each case in parallel, as [fair.Run].
 func forEachCase(t *testing.T, cases []wrappedCase, run func(testing.TB, wrappedCase)) {
 	for _, w := range cases {
@@ -253,14 +248,6 @@ func keepExchanging(t testing.TB, c net.Conn, stop <-chan struct{}) {
 	}
 }
 
-// requireAlive exchanges messages for a time.
-func requireAlive(t testing.TB, c net.Conn, length time.Duration) {
-	t.Helper()
-	stop := make(chan struct{})
-	time.AfterFunc(length, func() { close(stop) })
-	keepExchanging(t, c, stop)
-}
-
 // A tlsLayer is a gnet.EventHandler that speaks TLS with the peers of the handler inside it. The
 // inner handler gets a connection of the layer that reads and writes plain text. Layers can be
 // stacked. A wrappedSite has them.
@@ -272,7 +259,7 @@ type tlsLayer struct {
 
 // A tlsConn is the connection of a tlsLayer, with the methods that the tests call. It has no method
 // that returns the connection inside: see netConnTLS and unwrapTLS. Owned by the loop goroutine;
-// Wake and Close are safe for concurrent use.
+// Close is safe for concurrent use.
 //
 // The TLS stream is read by a coroutine. It runs only while the loop goroutine waits for it in
 // receive, and it touches nothing but the wire and the fields that are marked.
@@ -283,7 +270,6 @@ type tlsConn struct {
 	wire      *tlsWire
 	resume    func() (struct{}, bool) // runs the coroutine until it needs more bytes
 	stop      func()                  // ends the coroutine
-	early     []byte                  // output from before the end of the handshake
 	ctx       any
 	closed    bool
 
@@ -342,10 +328,6 @@ func newTLSConn(c gnet.Conn) *tlsConn {
 func (c *tlsConn) receive(b []byte) {
 	c.wire.in = append(c.wire.in, b...)
 	c.resume()
-	if c.shaken && len(c.early) > 0 {
-		_, _ = c.stream.Write(c.early)
-		c.early = nil
-	}
 	_ = c.send()
 }
 
@@ -376,11 +358,11 @@ func (l *tlsLayer) OnTraffic(c gnet.Conn) gnet.Action {
 	if !ok {
 		return l.EventHandler.OnTraffic(c)
 	}
-	woken, had := c.InboundBuffered() == 0, len(tc.plain)
+	had := len(tc.plain)
 	b, _ := c.Next(-1)
 	tc.receive(b)
 	action := gnet.None
-	if !tc.closed && tc.shaken && (woken || len(tc.plain) > had) {
+	if !tc.closed && tc.shaken && len(tc.plain) > had {
 		action = l.EventHandler.OnTraffic(tc.self)
 	}
 	if !tc.closed && tc.err != nil {
@@ -408,53 +390,31 @@ func (c *tlsConn) Context() any         { return c.ctx }
 func (c *tlsConn) SetContext(ctx any)   { c.ctx = ctx }
 func (c *tlsConn) InboundBuffered() int { return len(c.plain) }
 
-func (c *tlsConn) OutboundBuffered() int { return len(c.early) + c.Conn.OutboundBuffered() }
+// Peek, Next and Discard are called with -1, for all bytes.
 
-func (c *tlsConn) Peek(n int) ([]byte, error) {
-	if n > len(c.plain) {
-		return nil, io.ErrShortBuffer
-	}
-	if n <= 0 {
-		n = len(c.plain)
-	}
-	return c.plain[:n:n], nil
+func (c *tlsConn) Peek(int) ([]byte, error) { return c.plain, nil }
+
+func (c *tlsConn) Next(int) (b []byte, err error) {
+	b, c.plain = c.plain, nil
+	return b, nil
 }
 
-func (c *tlsConn) Next(n int) ([]byte, error) {
-	b, err := c.Peek(n)
-	c.plain = c.plain[len(b):]
-	return b, err
-}
-
-func (c *tlsConn) Discard(n int) (int, error) {
-	if n <= 0 || n > len(c.plain) {
-		n = len(c.plain)
-	}
-	c.plain = c.plain[n:]
-	return n, nil
+func (c *tlsConn) Discard(int) (int, error) {
+	b, err := c.Next(-1)
+	return len(b), err
 }
 
 func (c *tlsConn) Write(p []byte) (int, error) {
 	switch {
 	case c.closed:
 		return 0, net.ErrClosed
-	case !c.shaken:
-		c.early = append(c.early, p...)
+	case !c.shaken: // no test needs output from before the end of the handshake
 		return len(p), nil
 	}
 	if n, err := c.stream.Write(p); err != nil {
 		return n, err
 	}
 	return len(p), c.send()
-}
-
-func (c *tlsConn) Wake(done gnet.AsyncCallback) error {
-	return c.Conn.Wake(func(_ gnet.Conn, err error) error {
-		if done != nil {
-			_ = done(c.self, err)
-		}
-		return nil
-	})
 }
 
 // A netConnTLS is a tlsConn with a NetConn that returns the connection inside.

@@ -87,18 +87,23 @@ func TestTheLastCloseWaitsForTheDriver(t *testing.T) {
 	}
 }
 
+// TestATaskEndsWhenTheEngineIsAskedToStop has an OnIdle that asks for it, and an OnClose.
 func TestATaskEndsWhenTheEngineIsAskedToStop(t *testing.T) {
-	asked := 0
-	cfg := Config{ReadTimeout: time.Second, AllTimeout: time.Second, OutageGrace: -1}
-	cfg.OnIdle = func(gnet.Conn, Event) gnet.Action { asked++; return gnet.Shutdown }
-	s := newHandSite(t, &reader{}, cfg)
-	s.open(2)
-	for s.at < mono.Time(2*time.Second) {
-		s.at = s.at.Add(s.watch.Clock.Tick())
-		s.round()
+	for _, onIdle := range []gnet.Action{gnet.Shutdown, gnet.Close} {
+		asked := 0
+		cfg := Config{ReadTimeout: time.Second, AllTimeout: time.Second, OutageGrace: -1}
+		cfg.OnIdle = func(gnet.Conn, Event) gnet.Action { asked++; return onIdle }
+		s := newHandSite(t, &reader{}, cfg)
+		if s.open(2); onIdle == gnet.Close {
+			s.el.closeErr = gneterrors.ErrEngineShutdown
+		}
+		for s.at < mono.Time(2*time.Second) {
+			s.at = s.at.Add(s.watch.Clock.Tick())
+			s.round()
+		}
+		require.ErrorIs(t, s.el.run(t), gneterrors.ErrEngineShutdown)
+		require.Equal(t, 1, asked, "no connection is judged after the request")
 	}
-	require.ErrorIs(t, s.el.run(t), gneterrors.ErrEngineShutdown)
-	require.Equal(t, 1, asked, "no connection is judged after the request")
 }
 
 // TestStallsWithATaskBetweenThemAreTwo is the test of a fixed bug: the stalls of a loop that was

@@ -244,10 +244,11 @@ func TestSentBytesAreAWriteThoughTheirAcknowledgementIsLost(t *testing.T) {
 				opened <- c
 				return nil, gnet.None
 			}
-			r := middleware(t, e, deciding(tc.cfg, func(_ gnet.Conn, ev Event) gnet.Action {
+			tc.cfg.OnIdle = func(_ gnet.Conn, ev Event) gnet.Action {
 				events <- noticed{time.Now(), ev}
 				return gnet.None
-			}))
+			}
+			r := middleware(t, e, tc.cfg)
 			addr := engine.Serve(t, r, e.booted, "tcp://"+wire.Host()+":0", gnet.WithNumEventLoop(1))
 			client := wire.Dial(t, faultynet.PortOf(addr))
 			c := <-opened

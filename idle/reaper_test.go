@@ -1,10 +1,8 @@
 package idle
 
 import (
-	"context"
 	"net"
 	"os"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,7 +12,6 @@ import (
 
 	"github.com/idlewheel/idlewheel/internal/mono"
 	"github.com/idlewheel/idlewheel/internal/testing/engine"
-	"github.com/idlewheel/idlewheel/internal/testing/fair"
 	"github.com/idlewheel/idlewheel/reap"
 )
 
@@ -70,92 +67,6 @@ func TestSilentConnectionIsReapedAndLivingIsNot(t *testing.T) {
 			assert.EqualValues(t, 1, s.Lateness.Count)
 			assert.GreaterOrEqual(t, s.Reads, uint64(4))
 			assert.NotZero(t, s.Rescheduled)
-		})
-	}
-}
-
-func TestOnIdleDecides(t *testing.T) {
-	fair.TryParallel(t, func(t testing.TB) {
-		e := newEcho()
-		events := make(chan Event, 64)
-		var ends atomic.Bool
-		r := middleware(t, e, deciding(testConfig, func(c gnet.Conn, ev Event) gnet.Action {
-			select {
-			case events <- ev:
-			default:
-				t.Error("more events than timeouts have passed")
-			}
-			if ev.First || !ends.Load() {
-				return gnet.None
-			}
-			_, _ = c.Write([]byte("bye\n"))
-			return gnet.Close
-		}))
-		addr := engine.Serve(t, r, e.booted, "tcp://127.0.0.1:0")
-		c := dial(t, addr)
-
-		next := func() Event {
-			select {
-			case ev := <-events:
-				return ev
-			case <-time.After(time.Minute):
-				t.Fatal("no idle event within a minute")
-				return Event{}
-			}
-		}
-		first := next()
-		assert.Equal(t, reap.ReadIdle, first.Reason)
-		assert.True(t, first.First)
-		assert.Equal(t, testConfig.ReadTimeout, first.Timeout)
-		assert.GreaterOrEqual(t, first.Idle, testConfig.ReadTimeout)
-		second := next()
-		assert.False(t, second.First, "the event repeats")
-		assert.GreaterOrEqual(t, second.Idle-first.Idle, testConfig.ReadTimeout, "after another timeout")
-		require.Empty(t, e.reasons(), "OnIdle keeps the connection")
-
-		send(t, c, "x")
-		again := next()
-		for !again.First { // more events may precede the byte; activity restarts the timeout
-			again = next()
-		}
-		ends.Store(true)
-		b := make([]byte, 64)
-		n, err := c.Read(b) // the echo of x
-		require.NoError(t, err)
-		require.Equal(t, "x", string(b[:n]))
-		n, err = c.Read(b)
-		require.NoError(t, err)
-		require.Equal(t, "bye\n", string(b[:n]), "OnIdle may send a goodbye")
-		awaitClose(t, c)
-		eventually(t, "the connection is closed", func() bool { return len(e.reasons()) == 1 })
-		require.ErrorIs(t, e.reasons()[0], reap.ReadIdle)
-	})
-}
-
-func TestShutdownFromOnIdleAndFromOnCloseStopsTheEngine(t *testing.T) {
-	t.Parallel()
-	for _, from := range []string{"OnIdle", "OnClose"} {
-		t.Run(from, func(t *testing.T) {
-			e := newEcho()
-			cfg := testConfig
-			if from == "OnIdle" {
-				cfg.OnIdle = func(gnet.Conn, Event) gnet.Action { return gnet.Shutdown }
-			} else {
-				e.closed = func(gnet.Conn, error) gnet.Action { return gnet.Shutdown }
-			}
-			r := middleware(t, e, cfg)
-			done := make(chan error, 1)
-			go func() {
-				done <- gnet.Run(r, "tcp://127.0.0.1:0", gnet.WithLogger(engine.Quiet{}), gnet.WithNumEventLoop(2))
-			}()
-			c := dial(t, (<-e.booted).Addr)
-			select {
-			case err := <-done:
-				require.NoError(t, err)
-			case <-time.After(time.Minute):
-				t.Fatal("the engine did not stop within a minute: the shutdown is lost")
-			}
-			awaitClose(t, c)
 		})
 	}
 }
@@ -233,24 +144,6 @@ func TestEveryCallAndActionIsForwarded(t *testing.T) {
 	require.Equal(t, recorder{"OnBoot", "OnTick", "OnOpen", "OnTraffic", "OnClose", "OnShutdown"}, *rec)
 }
 
-func TestOneReaperServesARestart(t *testing.T) {
-	t.Parallel()
-	e := newEcho()
-	r := middleware(t, e, testConfig)
-	for run := range 3 {
-		t.Run("", func(t *testing.T) {
-			addr := engine.Serve(t, r, e.booted, "tcp://127.0.0.1:0")
-			awaitClose(t, dial(t, addr))
-			dial(t, addr) // stays open until the engine stops
-			eventually(t, "the connection is watched", func() bool { return r.Stats().Connections == 1 })
-		})
-		require.Nil(t, r.driver, "the driver ends with the engine")
-		require.Zero(t, r.Stats().Connections)
-		require.EqualValues(t, 2*(run+1), r.Stats().Opened, "counts add up over the runs")
-	}
-	require.EqualValues(t, 3, r.Stats().Reaped[reap.ReadIdle])
-}
-
 func TestOneReaperServesTwoEngines(t *testing.T) {
 	t.Parallel()
 	e := newEcho()
@@ -272,39 +165,6 @@ func TestOneReaperServesTwoEngines(t *testing.T) {
 	eventually(t, "no connection is left", func() bool { return r.Stats().Connections == 0 })
 }
 
-func TestEngineThatDoesNotStart(t *testing.T) {
-	e := newEcho()
-	r := middleware(t, e, testConfig)
-	require.Error(t, gnet.Run(r, "tcp://256.0.0.1:1", gnet.WithLogger(engine.Quiet{})))
-	refusing := middleware(t, &recorderThatRefuses{}, testConfig)
-	require.NoError(t, gnet.Run(refusing, "tcp://127.0.0.1:0", gnet.WithLogger(engine.Quiet{})))
-	require.Nil(t, refusing.driver)
-}
-
-type recorderThatRefuses struct{ gnet.BuiltinEventEngine }
-
-func (*recorderThatRefuses) OnBoot(gnet.Engine) gnet.Action { return gnet.Shutdown }
-
-func TestClientIsWatchedAsWell(t *testing.T) {
-	t.Parallel()
-	for _, network := range networks {
-		t.Run(network.name, func(t *testing.T) {
-			ln := listenAt(t, network.addr(t)) // the kernel accepts, and no program answers
-			e := newEcho()
-			r := middleware(t, e, testConfig)
-			client, err := gnet.NewClient(r, gnet.WithLogger(engine.Quiet{}))
-			require.NoError(t, err)
-			require.NoError(t, client.Start())
-			c, err := client.Dial(ln.Addr().Network(), ln.Addr().String())
-			require.NoError(t, err)
-			require.NotNil(t, c)
-			eventually(t, "the silent server is reaped", func() bool { return len(e.reasons()) == 1 })
-			require.ErrorIs(t, e.reasons()[0], reap.ReadIdle)
-			require.NoError(t, client.Stop())
-		})
-	}
-}
-
 func TestNoStateIsKeptForDatagrams(t *testing.T) {
 	t.Parallel()
 	e := newEcho()
@@ -324,38 +184,6 @@ func TestNoStateIsKeptForDatagrams(t *testing.T) {
 	require.Zero(t, r.Stats().Opened)
 	require.Nil(t, r.driver, "datagrams need no driver")
 	require.NoError(t, client.Stop())
-}
-
-func TestConnectionOpenedDuringShutdown(t *testing.T) {
-	t.Parallel()
-	e := newEcho()
-	r := middleware(t, e, testConfig)
-	inShutdown := &shutdownHandler{Reaper: r, entered: make(chan struct{}), release: make(chan struct{})}
-	done := make(chan error, 1)
-	go func() { done <- gnet.Run(inShutdown, "tcp://127.0.0.1:0", gnet.WithLogger(engine.Quiet{})) }()
-	up := <-e.booted
-	stopped := make(chan error, 1)
-	go func() { stopped <- up.Engine.Stop(context.Background()) }()
-	<-inShutdown.entered
-	c := dial(t, up.Addr) // loops still run until OnShutdown returns
-	send(t, c, "x")
-	eventually(t, "the connection is watched", func() bool { return r.Stats().Connections == 1 })
-	close(inShutdown.release)
-	require.NoError(t, <-done)
-	require.NoError(t, <-stopped)
-	require.Zero(t, r.Stats().Connections)
-	require.Nil(t, r.driver)
-}
-
-type shutdownHandler struct {
-	*Reaper
-	entered, release chan struct{}
-}
-
-func (h *shutdownHandler) OnShutdown(eng gnet.Engine) {
-	close(h.entered)
-	<-h.release
-	h.Reaper.OnShutdown(eng)
 }
 
 func TestPanicOfTheHandlerIsNotSwallowed(t *testing.T) {

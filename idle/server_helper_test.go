@@ -6,7 +6,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -74,12 +73,6 @@ func (e *echo) reasons() []error {
 	return append([]error(nil), e.closes...)
 }
 
-// deciding returns a Config with an OnIdle.
-func deciding(cfg Config, onIdle func(gnet.Conn, Event) gnet.Action) Config {
-	cfg.OnIdle = onIdle
-	return cfg
-}
-
 // dial connects, and closes when the test ends.
 func dial(t testing.TB, addr net.Addr) net.Conn {
 	t.Helper()
@@ -93,13 +86,6 @@ func unixAddr(t testing.TB) string {
 	require.NoError(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	return "unix://" + filepath.Join(dir, "s")
-}
-
-// listenAt listens on an address in the notation of gnet until the test ends.
-func listenAt(t testing.TB, addr string) net.Listener {
-	t.Helper()
-	network, address, _ := strings.Cut(addr, "://")
-	return sockets.Listen(t, network, address)
 }
 
 // send writes a message.

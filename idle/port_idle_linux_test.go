@@ -101,7 +101,7 @@ func TestEverySentByteIsAWrite(t *testing.T) {
 func TestASlowPeerOfALargeAnswerIsNotWriteIdle(t *testing.T) {
 	fair.TryParallel(t, func(t testing.TB) {
 		const size = 1 << 18
-		s := newSite(t, Config{WriteTimeout: 2 * limitOf, AllTimeout: 2 * limitOf, WriteStallTimeout: 4 * limitOf}, func(s *site) {
+		s := newSite(t, Config{WriteTimeout: 2 * limitOf, AllTimeout: 2 * limitOf, WriteStallTimeout: 2 * limitOf}, func(s *site) {
 			s.events = make(chan Event, 100)
 			s.open = func(c gnet.Conn) ([]byte, gnet.Action) {
 				_ = c.SetWriteBuffer(4096) // the rest waits in gnet

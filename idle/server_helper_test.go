@@ -96,7 +96,10 @@ func send(t testing.TB, c net.Conn, message string) {
 }
 
 // sendEvery sends a byte at an interval until the test or the connection ends.
-func sendEvery(t testing.TB, c net.Conn, every time.Duration) {
+func sendEvery(t testing.TB, c net.Conn, every time.Duration) { sendEach(t, c, every, "b") }
+
+// sendEach is sendEvery with a message.
+func sendEach(t testing.TB, c net.Conn, every time.Duration, message string) {
 	over := make(chan struct{})
 	var sending sync.WaitGroup
 	sending.Go(func() {
@@ -105,7 +108,7 @@ func sendEvery(t testing.TB, c net.Conn, every time.Duration) {
 			case <-over:
 				return
 			case <-time.After(every):
-				if _, err := c.Write([]byte("b")); err != nil {
+				if _, err := c.Write([]byte(message)); err != nil {
 					return
 				}
 			}

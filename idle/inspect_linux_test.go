@@ -92,6 +92,12 @@ func TestEndsOfConnectionsAreCounted(t *testing.T) {
 	require.EqualValues(t, 1, got.Reaped[reap.ReadIdle])
 	require.EqualValues(t, 1, got.Events[reap.ReadIdle])
 	require.EqualValues(t, 1, got.Events.Total())
+	dial(t, s.addr) // a server without connections tells no silences
+	eventually(t, "each silence is counted by its end", func() bool {
+		found, err := s.reaper.Inspect(t.Context(), Query{Silences: true})
+		all := found.Silences.Try(0)
+		return err == nil && all.Ended == 2 && all.Dead == 1
+	})
 }
 
 // TestInspectAndKickOnALoopReturnAtOnce calls them on the loop that they would wait for.

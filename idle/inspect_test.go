@@ -8,10 +8,8 @@ import (
 
 	"github.com/panjf2000/gnet/v2"
 	gneterrors "github.com/panjf2000/gnet/v2/pkg/errors"
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/idlewheel/idlewheel/internal/testing/engine"
 	"github.com/idlewheel/idlewheel/internal/verdict"
 	"github.com/idlewheel/idlewheel/reap"
 )
@@ -152,23 +150,4 @@ func TestNoTaskIsPostedToALoopWithoutConnections(t *testing.T) {
 	live, err := s.execute(t.Context(), s.registry.Load().loops[0], func(context.Context) error { return nil })
 	require.NoError(t, err)
 	require.False(t, live)
-}
-
-func TestInspectHasTheSilencesOfPeers(t *testing.T) {
-	t.Parallel()
-	e := newEcho()
-	r := middleware(t, e, testConfig)
-	addr := engine.Serve(t, r, e.booted, "tcp://127.0.0.1:0", gnet.WithNumEventLoop(1))
-	dial(t, addr) // it is reaped
-	living, leaving := dial(t, addr), dial(t, addr)
-	sendEvery(t, living, testConfig.ReadTimeout/2)
-	require.NoError(t, leaving.Close())
-	eventually(t, "each silence is counted by its end", func() bool {
-		found, err := r.Inspect(t.Context(), Query{Silences: true})
-		require.NoError(t, err)
-		s := found.Silences
-		assert.Equal(t, testConfig.ReadTimeout, s.Timeout)
-		all := s.Try(0)
-		return all.Cut == 1 && all.Ended == 1 && all.Dead == 1 && s.Connections == 3
-	})
 }

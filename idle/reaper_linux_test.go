@@ -18,9 +18,7 @@ import (
 	"github.com/panjf2000/gnet/v2"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sys/unix"
 
-	"github.com/idlewheel/idlewheel/internal/testing/fair"
 	"github.com/idlewheel/idlewheel/internal/testing/faultynet"
 	"github.com/idlewheel/idlewheel/internal/testing/needs"
 	"github.com/idlewheel/idlewheel/reap"
@@ -213,40 +211,6 @@ func TestAHalfClosedConnectionIsClosedAndNotReaped(t *testing.T) {
 	require.Len(t, s.reasons(), 1)
 	require.NotErrorIs(t, s.reasons()[0], reap.ReadIdle)
 	require.Zero(t, s.reaper.Stats().Reaped.Total())
-}
-
-// TestAPeerThatVanishesIsReaped has peers that end without a FIN: the socket is closed as by a
-// machine that loses power, or the network is deleted. Neither end is notified.
-func TestAPeerThatVanishesIsReaped(t *testing.T) {
-	t.Parallel()
-	for name, vanish := range map[string]func(t testing.TB, wire *faultynet.Cable, c net.Conn){
-		"power": func(t testing.TB, _ *faultynet.Cable, c net.Conn) {
-			raw, err := c.(*net.TCPConn).SyscallConn()
-			require.NoError(t, err)
-			require.NoError(t, raw.Control(func(fd uintptr) {
-				err = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_REPAIR, 1)
-			}))
-			require.NoError(t, err)
-			require.NoError(t, c.Close())
-		},
-		"cable": func(t testing.TB, wire *faultynet.Cable, _ net.Conn) { wire.Pull(t) },
-	} {
-		fair.RunParallel(t, name, func(t testing.TB) {
-			wire := faultynet.New(t)
-			s := newSite(t, Config{ReadTimeout: limitOf}, func(s *site) { s.listen = "tcp://0.0.0.0:0" })
-			c := wire.Dial(t, faultynet.PortOf(s.addr))
-			for range 24 {
-				send(t, c, "b")
-				time.Sleep(limitOf / 8)
-			}
-			require.Empty(t, s.reasons(), "the peer is alive")
-			began := time.Now()
-			send(t, c, "b")
-			time.Sleep(limitOf / 4) // packets to a socket that is gone would be answered by a reset
-			vanish(t, wire, c)
-			s.requireReaped(t, began, limitOf, reap.ReadIdle)
-		})
-	}
 }
 
 func TestAFrozenPeerIsReaped(t *testing.T) {

@@ -19,7 +19,7 @@ import (
 	"github.com/idlewheel/idlewheel/internal/testing/fair"
 )
 
-// A Cable connects this host with a network namespace of its own until Pull is called. Servers
+// A Cable connects this host with a network namespace of its own until the test ends. Servers
 // listen at its near end. Clients are in the namespace at its far end.
 type Cable struct {
 	space    string // the network namespace
@@ -115,7 +115,7 @@ func (c *Cable) farHost() string { return fmt.Sprintf("%s.%d", c.prefix, c.lastB
 func (c *Cable) lay(t testing.TB) {
 	t.Helper()
 	require.NoError(t, ip("link", "add", c.near, "type", "veth", "peer", "name", c.far, "netns", c.space))
-	t.Cleanup(func() { _ = ip("link", "delete", c.near) }) // if it was not pulled
+	t.Cleanup(func() { _ = ip("link", "delete", c.near) })
 	require.NoError(t, ip("addr", "add", c.host+"/30", "dev", c.near))
 	require.NoError(t, ip("link", "set", c.near, "up"))
 	require.NoError(t, ip("-n", c.space, "addr", "add", c.farHost()+"/30", "dev", c.far))
@@ -231,11 +231,4 @@ func (c *Cable) LoseIf(t testing.TB, matches string, ways ...Way) (mend func()) 
 	}
 	t.Cleanup(mend)
 	return mend
-}
-
-// Pull deletes the network between the two ends.
-func (c *Cable) Pull(t testing.TB) {
-	t.Helper()
-	out, err := exec.Command("ip", "link", "delete", c.near).CombinedOutput()
-	require.NoError(t, err, string(out))
 }

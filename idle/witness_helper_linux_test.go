@@ -43,22 +43,17 @@ type trace struct {
 	Peer    string // address
 	Opened  int64
 	Reads   []int64 // calls of OnTraffic
-	Ready   int64   // call of Conn.Ready
 	Closed  int64
 	Arrived int64 // the last byte of the peer reached the kernel, at the end of the connection
 	Reaped  bool
 	Reason  string // if Reaped
-	Lasted  time.Duration
 	Message string // of the error that OnClose got
 }
 
 // An account is the report of a child about its connections, which a stage reads.
 type account struct {
 	Traces []trace // in the order in which the connections were opened
-	Stats  struct {
-		Connections  int
-		SparedUnread uint64
-	}
+	Stats  struct{ SparedUnread uint64 }
 }
 
 // monotonic returns the clock that all processes of a machine share, in nanoseconds.
@@ -110,7 +105,7 @@ func newWitness(p play) *witness {
 			}
 			var reason *ReapError
 			if errors.As(err, &reason) {
-				tr.Reaped, tr.Reason, tr.Lasted = true, reason.Reason.Error(), reason.Lasted
+				tr.Reaped, tr.Reason = true, reason.Reason.Error()
 			}
 		})
 		return gnet.None
@@ -134,20 +129,13 @@ func (w *witness) note(c gnet.Conn, change func(*trace)) {
 	change(c.Context().(*trace))
 }
 
-// endHandshake ends the handshake of a connection.
-func (w *witness) endHandshake(c gnet.Conn) {
-	handle(w.reaper, c).Ready()
-	w.note(c, func(tr *trace) { tr.Ready = monotonic() })
-}
-
 func (w *witness) account() (a account) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, tr := range w.traces {
 		a.Traces = append(a.Traces, *tr)
 	}
-	stats := w.reaper.Stats()
-	a.Stats.Connections, a.Stats.SparedUnread = stats.Connections, stats.SparedUnread
+	a.Stats.SparedUnread = w.reaper.Stats().SparedUnread
 	return a
 }
 

@@ -18,14 +18,13 @@ import (
 // A fleet is many client connections served by one goroutine over epoll. It drains incoming bytes,
 // and records when the server closes a connection. The tests of outages use it.
 type fleet struct {
-	t      testing.TB
-	start  time.Time
-	conns  []fleetConn
-	byFD   map[int32]*fleetConn
-	epoll  int
-	closed atomic.Int64
-	stop   atomic.Bool
-	done   chan struct{}
+	t     testing.TB
+	start time.Time
+	conns []fleetConn
+	byFD  map[int32]*fleetConn
+	epoll int
+	stop  atomic.Bool
+	done  chan struct{}
 }
 
 // A fleetConn is a connection of a fleet.
@@ -86,7 +85,6 @@ func (f *fleet) drain() {
 				continue
 			}
 			f.byFD[ev.Fd].closedAt.Store(f.now())
-			f.closed.Add(1)
 			_ = unix.EpollCtl(f.epoll, unix.EPOLL_CTL_DEL, int(ev.Fd), nil)
 		}
 	}
@@ -114,19 +112,6 @@ func (f *fleet) send(from, to int, msg string) {
 		if _, err := unix.Write(c.fd, []byte(msg)); err == nil {
 			c.sentFrom.Store(at)
 			c.sentUntil.Store(f.now())
-		}
-	}
-}
-
-// sendHeartbeats writes to the connections from until to, one per period, for the given time.
-func (f *fleet) sendHeartbeats(from, to int, period, length time.Duration) {
-	const parts = 10 // spreads the heartbeats
-	for until := time.Now().Add(length); time.Now().Before(until); {
-		began := time.Now()
-		for p := range parts {
-			n := to - from
-			f.send(from+n*p/parts, from+n*(p+1)/parts, "beat")
-			time.Sleep(time.Until(began.Add(period * time.Duration(p+1) / parts)))
 		}
 	}
 }

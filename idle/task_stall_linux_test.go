@@ -3,6 +3,7 @@ package idle
 import (
 	"bytes"
 	"fmt"
+	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -62,21 +63,22 @@ func TestNoLivingConnectionIsReapedAfterAStall(t *testing.T) {
 				needs.Descriptors(t, n)
 				server := startPlay(t, "stall", network.addr(t))
 				f := dialFleet(t, server.addr, n)
-				f.sendHeartbeats(0, n, timeout/2, timeout)
+				b := f.beat(n, rand.New(rand.NewPCG(1, 0)), timeout*2/5, timeout/2)
+				time.Sleep(timeout)
 				require.Zero(t, f.lost(0, n), "before the stall")
 
 				stalled := time.Now()
 				if how == "process stopped" {
 					server.pause()
-					f.sendHeartbeats(0, n, timeout/2, timeout*3/2)
-					server.resume(0)
+					server.resume(timeout * 3 / 2)
 				} else {
 					f.send(0, 1, blockMessage) // gnet assigns connections to its loops in turn
 					f.send(1, 2, blockMessage)
-					f.sendHeartbeats(2, n, timeout/2, timeout*3/2)
+					time.Sleep(timeout * 3 / 2)
 				}
 				t.Logf("stalled for %v", time.Since(stalled))
-				f.sendHeartbeats(0, n, timeout/2, 2*timeout)
+				time.Sleep(2 * timeout)
+				b.end()
 				require.Zero(t, f.lost(0, n), "living connections reaped after the stall")
 
 				// Dead and living connections are still told apart.

@@ -3,7 +3,6 @@ package idle
 import (
 	"bytes"
 	"context"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -42,57 +41,37 @@ func TestWithoutOnIdleWriteIdleDoesNothing(t *testing.T) {
 	require.Empty(t, s.reasons())
 }
 
-// TestEverySentByteIsAWrite lets a server send in every way that gnet offers, without a hook in any
-// of them.
+// TestEverySentByteIsAWrite lets a goroutine send in each way that gnet offers, for two timeouts
+// each, without a hook in any of them.
 func TestEverySentByteIsAWrite(t *testing.T) {
-	t.Parallel()
-	push := func(write func(gnet.Conn)) func(*site) {
-		return func(s *site) {
-			s.open = func(c gnet.Conn) ([]byte, gnet.Action) {
-				write(c)
-				return nil, gnet.None
-			}
-		}
-	}
-	every := func(c gnet.Conn, do func()) { // from a goroutine, 20 times
-		go func() {
-			for range 20 {
-				time.Sleep(limitOf / 4)
-				do()
-			}
-			_ = c.Close()
-		}()
-	}
-	for name, setUp := range map[string]func(*site){
-		"AsyncWrite":  push(func(c gnet.Conn) { every(c, func() { _ = c.AsyncWrite([]byte("x"), nil) }) }),
-		"AsyncWritev": push(func(c gnet.Conn) { every(c, func() { _ = c.AsyncWritev([][]byte{[]byte("x"), []byte("y")}, nil) }) }),
-		"Writev and ReadFrom in a task": push(func(c gnet.Conn) {
-			el := c.EventLoop()
-			every(c, func() {
-				_ = el.Execute(context.Background(), gnet.RunnableFunc(func(context.Context) error {
-					_, _ = c.Writev([][]byte{[]byte("x")})
-					_, _ = c.ReadFrom(strings.NewReader("y"))
-					return c.Flush()
-				}))
-			})
-		}),
-	} {
-		fair.Run(t, name, func(t testing.TB) {
-			s := newSite(t, Config{WriteTimeout: limitOf, AllTimeout: limitOf}, func(s *site) {
-				s.events = make(chan Event, 100)
-				setUp(s)
-			})
-			awaitClose(t, dial(t, s.addr))
-			require.Empty(t, s.events, "bytes were sent continuously")
-		})
-	}
-	t.Run("from OnOpen", func(t *testing.T) {
-		s := newSite(t, Config{WriteTimeout: limitOf}, func(s *site) {
+	x := []byte("x")
+	fair.TryParallel(t, func(t testing.TB) {
+		s := newSite(t, Config{WriteTimeout: limitOf, AllTimeout: limitOf}, func(s *site) {
 			s.events = make(chan Event, 100)
-			s.open = func(gnet.Conn) ([]byte, gnet.Action) { return []byte("hello"), gnet.None }
+			s.open = func(c gnet.Conn) ([]byte, gnet.Action) {
+				go func() {
+					for n := range 24 {
+						time.Sleep(limitOf / 4)
+						switch n / 8 {
+						case 0:
+							_ = c.AsyncWrite(x, nil)
+						case 1:
+							_ = c.AsyncWritev([][]byte{x, x}, nil)
+						default:
+							_ = c.EventLoop().Execute(context.Background(), gnet.RunnableFunc(func(context.Context) error {
+								_, _ = c.Writev([][]byte{x})
+								_, _ = c.ReadFrom(bytes.NewReader(x))
+								return c.Flush()
+							}))
+						}
+					}
+					_ = c.Close()
+				}()
+				return x, gnet.None
+			}
 		})
-		dial(t, s.addr)
-		require.GreaterOrEqual(t, (<-s.events).Idle, limitOf)
+		awaitClose(t, dial(t, s.addr))
+		require.Empty(t, s.events, "bytes were sent continuously")
 	})
 }
 

@@ -311,7 +311,7 @@ func (s *State) Adapt(clock *mono.Clock, before, lim *verdict.Limits) {
 }
 
 func (s *State) adaptPings(clock *mono.Clock, before, lim *verdict.Limits) {
-	if lim.Age == 0 && s.Is(Leaving) {
+	if s.Is(Leaving) && (lim.Age == 0 || lim.Age > before.Age) {
 		s.set(Leaving, false)
 		s.pinged = clock.PackNow()
 	}

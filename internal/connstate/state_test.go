@@ -234,11 +234,13 @@ func TestOldConnectionsAreNotPingedAtOnce(t *testing.T) {
 	c.pass(time.Minute)
 	c.Adapt(&c.clock, any, &pongs)
 	require.Equal(t, c.now, c.facts().LastPing, "only pongs count from now on")
-	c.Leave(&c.clock, c.now)
-	c.pass(time.Minute)
-	c.Adapt(&c.clock, &pongs, &verdict.Limits{Heartbeat: pongs.Heartbeat})
-	require.False(t, c.Is(Leaving), "there is no maximum age any more")
-	require.Equal(t, c.now, c.facts().LastPing)
+	for _, age := range []time.Duration{0, 2 * time.Hour} {
+		c.Leave(&c.clock, c.now)
+		c.pass(time.Minute)
+		c.Adapt(&c.clock, &pongs, &verdict.Limits{Heartbeat: pongs.Heartbeat, Age: age})
+		require.False(t, c.Is(Leaving), "the maximum age is %v now", age)
+		require.Equal(t, c.now, c.facts().LastPing)
+	}
 }
 
 func TestExemptConnectionsAreNotJudged(t *testing.T) {

@@ -294,7 +294,7 @@ func (lim *Limits) reportIdle(f *Facts, v Verdict, now mono.Time, p *Report) {
 
 func (lim *Limits) reportNoAnswer(f *Facts, _ Verdict, now mono.Time, p *Report) {
 	h := &lim.Heartbeat
-	p.Limit = h.Interval + time.Duration(f.Missed)*h.Retry
+	p.Limit = h.Interval + time.Duration(h.MaxMissed)*h.Retry
 	p.Lasted = now.Sub(f.known(reap.ReadIdle))
 	if h.PongsOnly { // the first ping came an interval after the last pong
 		firstPing := f.LastPing.Add(-time.Duration(f.Missed-1) * h.Retry)

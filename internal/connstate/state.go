@@ -318,8 +318,9 @@ func (s *State) adaptPings(clock *mono.Clock, before, lim *verdict.Limits) {
 	switch {
 	case lim.Heartbeat.Interval == 0:
 		s.missed = 0
-	case lim.Heartbeat.PongsOnly && !before.Heartbeat.PongsOnly && !s.Is(Leaving):
-		// Otherwise all old connections would get a ping at once.
+	case lim.Heartbeat.PongsOnly != before.Heartbeat.PongsOnly && !s.Is(Leaving):
+		// Otherwise all old connections would get a ping at once, and bytes between two pings would
+		// count for none.
 		s.missed, s.pinged = 0, clock.PackNow()
 	}
 }

@@ -234,6 +234,9 @@ func TestOldConnectionsAreNotPingedAtOnce(t *testing.T) {
 	c.pass(time.Minute)
 	c.Adapt(&c.clock, any, &pongs)
 	require.Equal(t, c.now, c.facts().LastPing, "only pongs count from now on")
+	c.missed = 1
+	c.Adapt(&c.clock, &pongs, any)
+	require.Zero(t, c.missed, "a byte after that ping counts as well from now on")
 	for _, age := range []time.Duration{0, 2 * time.Hour} {
 		c.Leave(&c.clock, c.now)
 		c.pass(time.Minute)

@@ -14,8 +14,8 @@ type Event struct {
 	// kernel. Elsewhere it may be up to two ticks short.
 	Idle time.Duration
 	// Late is the delay of the event after its deadline, or after the change of the Config that
-	// brought the deadline forward. For the first event on Linux and TCP it is exact. Otherwise it
-	// may be up to one tick too large for the first event, and up to one tick too small for later
-	// events.
+	// brought the deadline forward or ended ObserveOnly. For the first event on Linux and TCP it is
+	// exact. Otherwise it may be up to one tick too large for the first event, and up to one tick
+	// too small for later events.
 	Late time.Duration
 }

@@ -161,6 +161,7 @@ func TestADrainClosesObservedConnections(t *testing.T) {
 	require.NoError(t, p.Drain(0, 0))
 	p.pass(3 * p.Clock.Tick())
 	require.Len(t, p.closed, 1)
+	require.LessOrEqual(t, p.closed[0].Late, 3*p.Clock.Tick(), "nothing closed it before")
 	require.Zero(t, p.Decided.Load())
 }
 

@@ -123,8 +123,11 @@ func (set *Settings) limitsOf(own reap.ConnLimits) *Limits {
 	if every := lim.PollKernel(!set.form.AsksFirst); every > 0 {
 		lim.Horizon, lim.polled = min(lim.Horizon, every), true
 	}
-	if set.previous != nil {
-		lim.Previous, lim.Since = &set.previous.limitsOf(own).Limits, set.since
+	if before := set.previous; before != nil {
+		lim.Previous, lim.Since = &before.limitsOf(own).Limits, set.since
+		if before.ObserveOnly && !set.ObserveOnly { // no deadline closed anything
+			lim.Previous = &verdict.Limits{}
+		}
 	}
 	lim.Ready()
 	return lim

@@ -31,7 +31,7 @@ func (r Remotes[C]) of(c *Conn[C], port Port[C]) net.Addr {
 // Touch restarts the idle timeouts. The connection may have been held beyond what the wheel knows.
 func (s *Shard[C]) Touch(id uint32, c *Conn[C]) {
 	c.Touch(s.clock)
-	if !s.asks { // otherwise a look finds it in time
+	if !s.asks || s.Set.Draining() { // a look finds an idle timeout in time
 		s.Rearm(id, c)
 	}
 }

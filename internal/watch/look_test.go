@@ -191,6 +191,18 @@ func TestAReleasedConnectionIsClosedInTime(t *testing.T) {
 	require.Len(t, p.closed, 1)
 }
 
+// TestADrainClosesAReleasedConnection releases it after its turn, as package idlenet does.
+func TestADrainClosesAReleasedConnection(t *testing.T) {
+	p := newAskingPort(t, testConfig{ReadTimeout: time.Hour})
+	id, c := p.open()
+	c.Hold()
+	require.NoError(t, p.Drain(0, time.Minute))
+	p.pass(55 * time.Second)
+	p.Release(id, c)
+	p.pass(3 * p.Clock.Tick())
+	require.Len(t, p.closed, 1)
+}
+
 func TestOnlyAHeartbeatTimeoutCountsTheLastPingAsMissed(t *testing.T) {
 	p := newTestPort(t, testConfig{ReadTimeout: time.Hour, ObserveOnly: true})
 	id, c := p.open()

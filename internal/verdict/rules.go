@@ -125,6 +125,7 @@ var rules = [LastDue + 1]rule{
 		deadline: func(lim *Limits, f *Facts) deadline { return deadline{due: lim.drained(f)} },
 		report: func(_ *Limits, f *Facts, _ Verdict, now mono.Time, p *Report) {
 			p.Lasted = now.Sub(f.known(reap.ReadIdle))
+			p.Late = min(p.Late, max(now.Sub(f.active(reap.AllIdle).To), 0)) // it may have been held
 		},
 	},
 }

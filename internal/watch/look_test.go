@@ -201,6 +201,7 @@ func TestADrainClosesAReleasedConnection(t *testing.T) {
 	p.Release(id, c)
 	p.pass(3 * p.Clock.Tick())
 	require.Len(t, p.closed, 1)
+	require.LessOrEqual(t, p.closed[0].Late, 3*p.Clock.Tick(), "it was held until then")
 }
 
 func TestOnlyAHeartbeatTimeoutCountsTheLastPingAsMissed(t *testing.T) {

@@ -72,11 +72,14 @@ func TestReasons(t *testing.T) {
 	}
 	lim, f := testLimits(), testFacts()
 	limit(lim, reap.Drained, 90*second)
-	require.Equal(t, Report{Lasted: 71 * second, Late: second}, lim.Report(lim.Judge(f, neverAway, now), f, now))
+	v := lim.Judge(f, neverAway, now)
+	require.Equal(t, Report{Lasted: 71 * second, Late: second}, lim.Report(v, f, now))
+	f.Heard = At(now + 1)
+	require.Zero(t, lim.Report(v, f, now), "its last byte may seem to come later")
 
 	lim = testLimits()
 	lim.Output.Hard = 99
-	v := lim.Judge(full(), neverAway, now)
+	v = lim.Judge(full(), neverAway, now)
 	require.Equal(t, reap.OverLimit, v.Reason)
 	require.Equal(t, Report{Bytes: 100, Least: 99}, lim.Report(v, full(), now))
 	large := full()

@@ -124,7 +124,7 @@ var rules = [LastDue + 1]rule{
 		on:       func(lim *Limits) bool { return lim.Drain != (Drain{}) },
 		deadline: func(lim *Limits, f *Facts) deadline { return deadline{due: lim.drained(f)} },
 		report: func(_ *Limits, f *Facts, _ Verdict, now mono.Time, p *Report) {
-			p.Lasted = now.Sub(f.known(reap.ReadIdle))
+			p.Lasted = max(now.Sub(f.known(reap.ReadIdle)), 0)               // the kernel's clock has steps
 			p.Late = min(p.Late, max(now.Sub(f.active(reap.AllIdle).To), 0)) // it may have been held
 		},
 	},

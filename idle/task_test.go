@@ -254,6 +254,19 @@ func TestAnOutageOfFewBusyConnectionsIsNoticed(t *testing.T) {
 	}
 }
 
+// TestConnectionsReapedInASilenceCount reaps half of the connections before enough were busy.
+func TestConnectionsReapedInASilenceCount(t *testing.T) {
+	s := newHandSite(t, &reader{}, Config{ReadTimeout: 10 * time.Second, Tick: 100 * time.Millisecond})
+	conns := s.open(20)
+	for n := range 100 {
+		s.receive(conns[n%20])
+		s.pass(t, 400*time.Millisecond)
+	}
+	s.pass(t, 15*time.Second)
+	require.EqualValues(t, 1, s.Stats().Suspensions)
+	require.Less(t, s.Stats().Closed, uint64(outage.MinBusy))
+}
+
 // TestTheMonitorGetsTheLatestRead passes the loops in both orders.
 func TestTheMonitorGetsTheLatestRead(t *testing.T) {
 	s := newHandSite(t, &reader{}, Config{ReadTimeout: time.Hour})

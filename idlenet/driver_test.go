@@ -37,6 +37,19 @@ func TestAHoldLastsUntilBytesArrive(t *testing.T) {
 	require.Zero(t, w.ln.Stats().Reaped.Total())
 }
 
+// TestConnectionsReapedInASilenceCount reaps half of the connections before enough were busy.
+func TestConnectionsReapedInASilenceCount(t *testing.T) {
+	w := newQuietWorld(t, Config{ReadTimeout: 10 * time.Second})
+	all := w.acceptAll(20)
+	for n := range 100 {
+		send(all[n%20])
+		w.Sleep(400 * time.Millisecond)
+	}
+	w.Sleep(15 * time.Second)
+	require.EqualValues(t, 1, w.ln.Stats().Suspensions)
+	require.Less(t, w.ln.Stats().Reaped.Total(), uint64(outage.MinBusy))
+}
+
 // TestEndsLeaveTimeForTheLiving: the driver rests while many connections end together. The rest is
 // real time, also in the simulation.
 func TestEndsLeaveTimeForTheLiving(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/idlewheel/idlewheel/internal/connstate"
 	"github.com/idlewheel/idlewheel/internal/mono"
+	"github.com/idlewheel/idlewheel/internal/outage"
 	"github.com/idlewheel/idlewheel/internal/verdict"
 	"github.com/idlewheel/idlewheel/reap"
 )
@@ -60,11 +61,56 @@ func (s *Shard[C]) end(id uint32, c *Conn[C], reason *reap.Error) {
 	switch {
 	case s.Ends.Of(id) != nil, s.Set.ObserveOnly && c.Is(connstate.Observed):
 	case s.Set.ObserveOnly:
+		s.noteReap(id, c, reason.Reason)
 		s.Observe(c, reason)
 	default:
+		s.noteReap(id, c, reason.Reason)
 		s.LogReap(c, reason)
 		s.port.Close(id, c, reason)
 	}
+}
+
+// maxSilent bounds the entries of Shard.silent.
+const maxSilent = 1 << 10
+
+// A silentReap has the last byte and the end of a connection that was reaped because its peer was
+// silent. It counts as a busy one in a silence of many: the first connections may be reaped before
+// the silence is noticed, and the others may be too few to notice it.
+type silentReap struct {
+	opened    mono.Packed
+	heard, at mono.Time
+}
+
+// noteReap remembers a connection that is reaped because its peer was silent. If there are too many
+// of them, those that are open suffice.
+func (s *Shard[C]) noteReap(id uint32, c *Conn[C], r reap.Reason) {
+	switch r {
+	case reap.ReadIdle, reap.AllIdle, reap.HeartbeatTimeout:
+		if len(s.silent) >= maxSilent {
+			clear(s.silent)
+		}
+		now := s.clock.Elapsed()
+		s.silent[id] = silentReap{c.Opened(), c.LastHeard(s.clock, s.port.Record(c), now).To, now}
+	}
+}
+
+// BusyBefore returns how many connections were busy in the period of a Count, and reaped since.
+func (s *Shard[C]) BusyBefore(c *outage.Count) (n int) {
+	now := s.clock.Elapsed()
+	for _, r := range s.silent {
+		if r.at > c.To && r.heard >= c.From && s.clock.Unpack(r.opened, now) <= c.From {
+			n++
+		}
+	}
+	return n
+}
+
+// reapedSince reports whether a connection was reaped after an instant, and at most one timeout
+// ago. It returns when the peer was heard last.
+func (s *Shard[C]) reapedSince(after mono.Time, id uint32, opened mono.Packed) (heard mono.Time, ok bool) {
+	r := s.silent[id]
+	after = max(after, s.clock.Elapsed().Add(-s.Watcher.Rule().Longest))
+	return r.heard, r.opened == opened && r.at > after
 }
 
 // LogReap logs that a connection is closed.

@@ -180,7 +180,9 @@ func (all *groups) choose(now mono.Time, before map[reap.Group]*group) {
 		if next[name] != nil {
 			continue
 		}
-		if kind := kindOf(name); g.matters(now) && g.size.Load() > 0 && kept[kind] > 0 {
+		size := g.size.Load()
+		shrinks := size >= groupBusy && sums[name] < groupBusy // some were reaped in a silence
+		if kind := kindOf(name); (shrinks || g.matters(now) && size > 0) && kept[kind] > 0 {
 			kept[kind]--
 			next[name] = g
 		} else {

@@ -114,6 +114,22 @@ func TestAGroupThatFallsSilentIsHeld(t *testing.T) {
 	require.Positive(t, w.Stats(&Counters{}, true).GroupSuspensions)
 }
 
+// TestConnectionsReapedInASilenceCount silences a network. Two thirds of it are reaped before its
+// silence is as long as the time in which enough of it were busy.
+func TestConnectionsReapedInASilenceCount(t *testing.T) {
+	w := newTownOf(newTestPort(t, testConfig{ReadTimeout: 10 * time.Second, Tick: 100 * time.Millisecond}), 30, 30)
+	w.live(40*time.Second, true, true)
+	w.live(8*time.Second, false, true)
+	require.Contains(t, w.held(), network0)
+	w.live(8*time.Second, false, true)
+	require.Less(t, len(w.closed), groupBusy)
+	w.live(12*time.Second, false, true)
+	require.Len(t, w.closed, 30)
+	require.Empty(t, w.held())
+	w.live(40*time.Second, false, true)
+	require.NotContains(t, w.watched(), network0)
+}
+
 // TestAProbeFromInsideHidesNoOutageOfTheInternet silences peers that have nothing in common but a
 // public address, while a probe of the same network as the server is heard.
 func TestAProbeFromInsideHidesNoOutageOfTheInternet(t *testing.T) {
@@ -435,7 +451,7 @@ func TestTheLargestGroupsAreWatched(t *testing.T) {
 
 	silent := w.watched()[network(10)]
 	silent.until.Store(int64(w.now.Add(time.Minute)))
-	silent.size.Store(groupBusy)
+	silent.size.Store(1)
 	w.watched()[network(11)].until.Store(int64(w.now.Add(time.Minute)))
 	before := w.watched()
 	offer(100, 140)

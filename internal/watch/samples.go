@@ -274,7 +274,7 @@ func (all *samples[C]) listen(one *sample, now mono.Time) (needed bool) {
 	case isHeard:
 	case count == nil: // a member that is silent for so long says nothing about the group
 		for i := len(one.members) - 1; i >= 0; i-- {
-			if m := &one.members[i]; !all.speaks(all.shard.conns.at(m.id), m.heard, now) {
+			if m := &one.members[i]; all.isIn(one, m) && !all.speaks(all.shard.conns.at(m.id), m.heard, now) {
 				one.drop(i)
 			}
 		}
@@ -311,6 +311,10 @@ func (all *samples[C]) hear(one *sample, now mono.Time) bool {
 	for i := 0; i < len(one.members); i++ {
 		m := &one.members[i]
 		if !all.isIn(one, m) {
+			if heard, reaped := s.reapedSince(mono.Time(one.heard.Load()), m.id, m.opened); reaped {
+				m.heard = heard
+				continue
+			}
 			one.drop(i)
 			i--
 			continue

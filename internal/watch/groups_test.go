@@ -130,6 +130,18 @@ func TestConnectionsReapedInASilenceCount(t *testing.T) {
 	require.NotContains(t, w.watched(), network0)
 }
 
+// TestAGroupIsWatchedAfterALongOutage ends the silence of a network after a timeout. Another one
+// begins soon.
+func TestAGroupIsWatchedAfterALongOutage(t *testing.T) {
+	w := newTown(t, 48, 48)
+	w.live(60*time.Second, true, true)
+	w.live(34*time.Second, false, true)
+	w.live(8*time.Second, true, true)
+	w.live(40*time.Second, false, true)
+	require.Contains(t, w.held(), network0)
+	require.Empty(t, w.closed)
+}
+
 // TestAProbeFromInsideHidesNoOutageOfTheInternet silences peers that have nothing in common but a
 // public address, while a probe of the same network as the server is heard.
 func TestAProbeFromInsideHidesNoOutageOfTheInternet(t *testing.T) {

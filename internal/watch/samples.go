@@ -200,7 +200,7 @@ func (all *samples[C]) sort(id uint32, c *Conn[C], watched map[reap.Group]*group
 	if !s.asks { // otherwise the kernel says it later
 		heard = s.port.Heard(c, now)
 	}
-	joins := all.speaks(c, heard, now)
+	joins := all.speaks(id, c, heard, now)
 	for _, name := range all.groupsOf(id, c) {
 		if name == (reap.Group{}) {
 			continue
@@ -219,10 +219,12 @@ func (all *samples[C]) sort(id uint32, c *Conn[C], watched map[reap.Group]*group
 }
 
 // speaks reports whether a connection was heard in the time in which a living one has to be, or a
-// little before. One that was not, or has no such limit, says nothing about its group.
-func (all *samples[C]) speaks(c *Conn[C], heard, now mono.Time) bool {
+// little before. One that was not, or has no such limit, says nothing about its group. Times in
+// which it could not be heard do not count: after an outage the next one may follow at once.
+func (all *samples[C]) speaks(id uint32, c *Conn[C], heard, now mono.Time) bool {
 	limit := all.shard.LimitsOf(c).LongestIdle()
-	return limit > 0 && heard >= now.Add(-limit-limit/8)
+	most := limit + limit/8
+	return limit > 0 && (now.Sub(heard) <= most || silenceCounter[C]{all.shard}.ran(id, c, heard, now) <= most)
 }
 
 // join adds a connection to a sample, or puts it in the place of another one.
@@ -274,7 +276,7 @@ func (all *samples[C]) listen(one *sample, now mono.Time) (needed bool) {
 	case isHeard:
 	case count == nil: // a member that is silent for so long says nothing about the group
 		for i := len(one.members) - 1; i >= 0; i-- {
-			if m := &one.members[i]; all.isIn(one, m) && !all.speaks(all.shard.conns.at(m.id), m.heard, now) {
+			if m := &one.members[i]; all.isIn(one, m) && !all.speaks(m.id, all.shard.conns.at(m.id), m.heard, now) {
 				one.drop(i)
 			}
 		}

@@ -282,17 +282,34 @@ func TestTimesAreInUTC(t *testing.T) {
 	require.NotEmpty(t, fmt.Sprint(one.Reason))
 }
 
-// An unwritable is a Reaper with a connection that is not writable, and with one that is.
-type unwritable struct{ reap.Reaper }
+// A valued is a Reaper with a value in each field that is 0 for most servers.
+type valued struct{ reap.Reaper }
 
-func (unwritable) Inspect(context.Context, reap.Query) (reap.Inspection, error) {
-	return reap.Inspection{Connections: []reap.ConnInfo{{Unwritable: true}, {}}}, nil
+func (valued) Connections() int { return 1 }
+
+func (valued) Inspect(context.Context, reap.Query) (reap.Inspection, error) {
+	return reap.Inspection{
+		Connections: []reap.ConnInfo{{WriteIdle: time.Second, Sent: 2, Unwritable: true, Missed: 3}, {}},
+		Closed:      []reap.Closed{{Err: &reap.Error{Late: 4 * time.Second}}},
+	}, nil
 }
 
-func TestConnectionsThatAreNotWritable(t *testing.T) {
-	list, err := inspector{unwritable{}}.connections(t.Context(), "idle", 2)
+func (valued) Stats() reap.Stats {
+	return reap.Stats{
+		SparedUnread: 1, Outages: 2, OutageTime: 3 * time.Second, Postponed: 4, LoopDelay: 5 * time.Second, ClockDelay: 6 * time.Second,
+		Reaped: reap.Counts{reap.Kicked: 7}, Lateness: reap.LatenessStats{Count: 2, Sum: 16 * time.Second, Max: 9 * time.Second},
+	}
+}
+
+func TestAFrameHasAllValues(t *testing.T) {
+	h := &Handler{cfg: Config{Status: func() Status { return Status{} }}, reaper: valued{}, inspector: inspector{valued{}}}
+	text, err := json.Marshal(h.makeFrame(t.Context(), &frameState{}))
 	require.NoError(t, err)
-	text, err := json.Marshal(list)
-	require.NoError(t, err)
-	require.Equal(t, 1, strings.Count(string(text), `"unwritable":true`), string(text))
+	for _, part := range []string{
+		`"spared_unread":1,"outages":2,"outage_seconds":3,"postponed":4,`, `"loop_delay_seconds":5,"clock_delay_seconds":6,`,
+		`"reaped":{"kicked":7},"lateness":{"count":2,"mean_seconds":8,"max_seconds":9},`, `"write_idle_seconds":1,`, `"sent_bytes":2,`,
+		`"unwritable":true,"missed_heartbeats":3}`, `"late_seconds":4}`,
+	} {
+		require.Equal(t, 1, strings.Count(string(text), part), "%s in %s", part, text)
+	}
 }

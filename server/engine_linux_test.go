@@ -122,6 +122,12 @@ func TestAPlaceIsGivenBackOnce(t *testing.T) {
 			a.requireEmpty(t)
 		}
 	}
+	from, limited := peer.AddrPort().Addr(), newAdmission(&Config{AcceptRate: 1, Sources: SourceLimits{Connections: 2}})
+	require.True(t, limited.admit(from))
+	require.True(t, limited.admit(from.Next()))
+	require.False(t, limited.admit(from), "twice the rate at once")
+	require.NoError(t, limited.sources.Admit(from))
+	require.Error(t, limited.sources.Admit(from))
 }
 
 // TestAConnectionThatIsNotOpenedGivesItsPlaceBack opens connections that are closed already, that

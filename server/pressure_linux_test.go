@@ -54,7 +54,9 @@ func TestHeapPressure(t *testing.T) {
 func TestDescriptorsAboveAGapArePressure(t *testing.T) {
 	set := &setup{budget: budget{allowed: 1 << 20, inUse: 1 << 19}}
 	require.InDelta(t, 0.5, set.pressure(0, 0).Descriptors, 0.01, "the lowest free descriptor alone says less")
-	set.budget.inUse = 0
+	set.budget = budget{allowed: 64}
+	require.Greater(t, set.pressure(0, 0).Descriptors, 0.05, "others have opened files since the start")
+	set.budget.allowed = 1 << 20
 	require.Less(t, set.pressure(0, 0).Descriptors, 0.1)
 }
 

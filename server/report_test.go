@@ -34,10 +34,13 @@ func TestAReportHasNewReapsOnly(t *testing.T) {
 	r.logReaped(s)
 	require.Empty(t, out.String(), "nothing is new")
 	s.Reaped = idle.Counts{reap.ReadIdle: 5, reap.Kicked: 1}
-	s.Observed = idle.Counts{reap.MaxAge: 2}
-	r.logReaped(s)
-	require.Contains(t, out.String(), "msg=reaped number=1 reasons.kicked=1 connections=0\n")
-	require.Contains(t, out.String(), `msg="would have reaped" number=2 reasons.max_age=2 connections=0`+"\n")
+	s.Lateness = idle.LatenessStats{Count: 6, Sum: 8 * time.Second}
+	for n := range uint64(2) {
+		s.Observed = idle.Counts{reap.MaxAge: 2 * (n + 1)}
+		r.logReaped(s)
+	}
+	require.Contains(t, out.String(), "msg=reaped number=1 reasons.kicked=1 connections=0 late=3s\n")
+	require.Equal(t, 2, strings.Count(out.String(), `msg="would have reaped" number=2 reasons.max_age=2 connections=0`+"\n"))
 }
 
 // TestAReportSaysWhoRejected has connections that the Reaper refused, and others that had not got

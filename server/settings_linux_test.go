@@ -112,6 +112,9 @@ func TestUpdateKeepsWhatNewHasSet(t *testing.T) {
 	require.Greater(t, limit, 100)
 	require.Equal(t, OutputTotal(idle.OutputLimit{}), cfg.OutputLimit.Total)
 	require.Equal(t, 128, cfg.KeepClosed)
+	cfg.KeepClosed = 5
+	(&Config{Admin: Admin{Addr: ":0"}}).complete(&cfg)
+	require.Equal(t, 5, cfg.KeepClosed, "it is set")
 	cfg.KeepClosed = 0
 	(&Config{}).complete(&cfg)
 	require.Zero(t, cfg.KeepClosed, "there is no page")
@@ -162,6 +165,11 @@ func TestAServerLimitsTheRateOfAll(t *testing.T) {
 	}
 	require.GreaterOrEqual(t, served, 40)
 	require.Equal(t, Rejected{AcceptRate: uint64(100 - served)}, srv.Stats().Rejected)
-	require.NotZero(t, srv.Stats().Rejected.Total())
+	status := srv.status()
+	require.EqualValues(t, 100-served, status.Rejected)
+	require.EqualValues(t, 7, Rejected{1, 2, 4}.Total())
+	require.NotZero(t, status.Pressure)
+	_, why := srv.Limit()
+	require.Equal(t, why, status.LimitWhy)
 	stop()
 }

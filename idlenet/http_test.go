@@ -471,14 +471,16 @@ func TestEarlyHintsOfALeavingConnection(t *testing.T) {
 				request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL, nil)
 				require.NoError(t, err)
 				answer, err := client.Do(request)
+				if n == 2 {
+					require.Error(t, err, "it was a GOAWAY, and a new connection is refused")
+					return
+				}
 				require.NoError(t, err)
 				require.Equal(t, 2, answer.ProtoMajor)
 				require.Empty(t, hints)
 				require.NoError(t, answer.Body.Close())
 				if n == 0 {
 					require.NoError(t, s.Drain(0, time.Hour))
-				} else {
-					return // it was a GOAWAY, and a new connection is refused
 				}
 			}
 		})

@@ -111,8 +111,12 @@ func TestASilenceHoldsVerdictsOfOwnLimits(t *testing.T) {
 
 // TestSetLimitsNeedsTheKernel sets limits that the kernel cannot keep for a unix socket.
 func TestSetLimitsNeedsTheKernel(t *testing.T) {
-	w := newQuietWorld(t, Config{MaxConnections: 10})
+	w := newQuietWorld(t, Config{MaxConnections: 10, Stamp: true})
 	l := w.accept()
+	w.addr = &net.UnixAddr{Net: "unix", Name: "simulated"}
+	require.NoError(t, w.ln.conn(l.c).SetLimits(ConnLimits{ReadTimeout: time.Second}), "Stamp is enough")
+	w = newQuietWorld(t, Config{MaxConnections: 10})
+	l = w.accept()
 	w.addr = &net.UnixAddr{Net: "unix", Name: "simulated"}
 	for _, own := range []ConnLimits{
 		{ReadTimeout: time.Second}, {AllTimeout: time.Second}, {WriteTimeout: time.Second}, {MinRate: MinRate{BytesPerSecond: 1}},

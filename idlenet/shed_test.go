@@ -250,6 +250,7 @@ func TestAPlaceOfASourceIsNotLost(t *testing.T) {
 		}
 	}
 	require.Equal(t, 2, admitted, "twice the rate at once")
+	require.EqualValues(t, 8, ln.Stats().RefusedByRate)
 	ln.rate.SetLimit(rate.Inf)
 	for range 3 {
 		require.True(t, ln.admit(pipe{}, nil))

@@ -125,6 +125,10 @@ func TestDefaults(t *testing.T) {
 		require.Equal(t, tc.tick, r.Config().Tick, "%v", tc.timeout)
 		require.NotNil(t, r.Config().Logger)
 	}
+	ping := Heartbeat{Interval: time.Minute, Jitter: -1, Ping: func(gnet.Conn) []byte { return nil }}
+	set := middleware(t, newEcho(), Config{Heartbeat: ping}).watch.Settings()
+	require.Zero(t, set.Config.Limits.Heartbeat.Jitter, "negative is none")
+	require.Equal(t, configtable.DefaultShedProtect, set.ShedProtect)
 }
 
 // notSettings are the fields of Config that flags cannot set.

@@ -211,3 +211,16 @@ func TestALoopWithoutOutputShedsNone(t *testing.T) {
 	o.totalLimit = 30
 	require.False(t, o.mustShed())
 }
+
+func TestTheShortestLimitSaysHowOftenOutputIsChecked(t *testing.T) {
+	s := newHandSite(t, &reader{}, Config{WriteStallTimeout: time.Minute, OutputMarks: OutputMarks{High: 1, OnWritable: func(gnet.Conn, bool) {}}})
+	conns := s.open(2)
+	l, _, _, _ := s.watched(conns[0])
+	for n, own := range []time.Duration{4 * time.Second, 2 * time.Minute} {
+		require.NoError(t, handle(s.Reaper, conns[n]).SetLimits(ConnLimits{WriteStallTimeout: own}))
+		require.Equal(t, 4*time.Second, l.outputs.ownStall)
+	}
+	require.NoError(t, handle(s.Reaper, conns[0]).SetLimits(ConnLimits{WriteStallTimeout: 800 * time.Millisecond}))
+	require.Equal(t, 200*time.Millisecond, l.outputs.sweep.every, "marks alone need a second")
+	require.Equal(t, 800*time.Millisecond, l.outputs.sweep.seldom)
+}

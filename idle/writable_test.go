@@ -88,7 +88,12 @@ func TestOutputMarks(t *testing.T) {
 		"a timer writes":          {do: func(m *markSite) { m.conn.After(1, func(gnet.Conn) { m.c.outbound = 1001 }); m.waits(0, 1) }, want: []bool{false}, now: 1},
 		"exempt":                  {do: (*markSite).exempt, want: []bool{false, true, false}, now: 1},
 		"switched off":            {do: func(m *markSite) { m.has(1001); m.set(OutputMarks{}); m.waits(2000, 20) }, want: []bool{false, true}},
-		"higher marks":            {do: func(m *markSite) { m.has(1001); m.set(OutputMarks{High: 3000, Low: 1001}) }, want: []bool{false, true}},
+		"higher marks": {do: func(m *markSite) {
+			m.has(1001)
+			m.set(OutputMarks{High: 3000, Low: 1000})
+			m.ask(1001, false)
+			m.ask(1000, true)
+		}, want: []bool{false, true}},
 		"off and on": {do: func(m *markSite) {
 			m.set(OutputMarks{})
 			m.waits(2000, 20)

@@ -95,13 +95,14 @@ func TestAnInnerListenerIsClosedByItsOwner(t *testing.T) {
 }
 
 func TestAdmit(t *testing.T) {
-	r := newBare(t, Config{ReadTimeout: 300 * time.Millisecond, Sources: sourcelimit.Limits{Connections: 1}})
+	r := newBare(t, Config{ReadTimeout: 300 * time.Millisecond, Sources: sourcelimit.Limits{Connections: 2}})
 	_, c := tcpPair(t)
 	same, err := r.Admit(c)
 	require.NoError(t, err)
 	require.Equal(t, c, same)
 	_, err = r.Admit(c)
 	require.EqualError(t, err, "idlenet: the connection is watched already")
+	require.True(t, r.admit(c, nil))
 	_, err = r.add(c, 0) // an Accept at the same time
 	require.Equal(t, errWatched, err)
 	require.True(t, r.admit(c, nil), "its second place is free again")

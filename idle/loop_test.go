@@ -62,11 +62,12 @@ func TestNoTaskForALoopWithoutConnectionsAndOneAtATime(t *testing.T) {
 	gone, stays := newScriptedConn(empty, 1), newScriptedConn(busy, 2)
 	r.OnOpen(stays)
 	r.OnOpen(gone)
-	r.OnClose(gone, nil) // its entry in the wheel is still due
+	r.OnClose(gone, nil)      // its entry in the wheel is still due
+	early := len(empty.tasks) // on a busy machine the driver ran in between
 	eventually(t, "the busy loop has a task", func() bool { return len(busy.tasks) > 0 })
 	time.Sleep(10 * quickConfig.ReadTimeout)
 	require.Len(t, busy.tasks, 1, "no second task before the first has run")
-	require.Empty(t, empty.tasks, "gnet may have ended this loop")
+	require.Len(t, empty.tasks, early, "gnet may have ended this loop")
 	require.NoError(t, busy.run(t))
 	eventually(t, "the next task follows", func() bool { return len(busy.tasks) > 0 })
 	r.OnClose(stays, nil)

@@ -28,6 +28,11 @@ func TestLimitsOfAClosedConnectionAreGivenBack(t *testing.T) {
 	require.Len(t, p.closed, 2)
 	require.Zero(t, p.limits.uses[number])
 	require.Empty(t, p.limits.index)
+	for n := range time.Duration(3) {
+		id, c := p.open()
+		require.NoError(t, p.SetLimits(id, c, reap.ConnLimits{MaxAge: (n + 1) * time.Hour}))
+		require.EqualValues(t, 1, p.limits.uses[c.LimitsID], "no other limits have its number")
+	}
 }
 
 // TestLimitsOfAConnectionApplyAtOnce gives limits to a connection with its next look in an hour.

@@ -32,7 +32,7 @@ func (r *Reaper) Kick(ctx context.Context, id ConnID) error {
 	return r.watch.Kick(ctx, id, func(shard, number, tag uint32) (found bool, _ error) {
 		if shard > 0 && int(shard) <= len(r.shards) {
 			s := r.shards[shard-1]
-			s.locked(func() { found = s.Kick(number, tag) })
+			s.locked(func() { found = number < s.Len() && s.isOpen(number) && s.Kick(number, tag) })
 			r.watch.Wake()
 		}
 		return found, nil

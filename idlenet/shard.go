@@ -149,6 +149,11 @@ func (s *shard) searchClosed() (open bool) {
 	}
 	id := s.hand % s.Len()
 	s.hand = id + 1
+	return s.isOpen(id)
+}
+
+// isOpen drops a connection if it is closed. It reports whether it is open.
+func (s *shard) isOpen(id uint32) (open bool) {
 	n := s.At(id)
 	if !n.Used() {
 		return false

@@ -89,7 +89,14 @@ func (c Conn) Hold() { c.with(func(_ *shard, _ uint32, n *conn) { n.Hold() }) }
 
 // Release takes one Hold back. After the last one the idle timeouts restart. More calls of Release
 // than of Hold do nothing.
-func (c Conn) Release() { c.with((*shard).Release) }
+func (c Conn) Release() { c.with((*shard).release) }
+
+// release is Release for a server, which does not take back the hold of [Reaper.ConnState].
+func (s *shard) release(id uint32, n *conn) {
+	if s.Release(id, n); n.Own&requested != 0 && !n.Held() {
+		n.Hold()
+	}
+}
 
 // Exempt takes the connection out of all limits, or puts it back. When it is put back, its idle
 // timeouts restart, and all other limits count as if it had never been out.

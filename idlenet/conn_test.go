@@ -53,6 +53,7 @@ func TestConnStateHoldsAndForgets(t *testing.T) {
 	e.ConnState(c, http.StateNew)
 	e.ConnState(c, http.StateActive)
 	e.ConnState(c, http.StateActive) // HTTP/2 with another stream
+	e.conn(c).Release()              // without a Hold
 	time.Sleep(3 * short)
 	require.Nil(t, e.Reason(c), "a request is being served, and has ended the handshake")
 	e.ConnState(c, http.StateIdle)

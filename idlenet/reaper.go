@@ -2,6 +2,7 @@ package idlenet
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"runtime"
@@ -117,14 +118,17 @@ func (r *Reaper) Stats() Stats {
 // ErrRefused is the error of [Reaper.Admit] for a connection above a limit.
 var ErrRefused = errors.New("idlenet: the connection is above a limit, or the Reaper drains: close it")
 
-var errWatched = errors.New("idlenet: the connection is watched already")
+var (
+	errWatched = errors.New("idlenet: the connection is watched already")
+	errClosed  = fmt.Errorf("idlenet: the connection is closed already: %w", net.ErrClosed)
+)
 
 // Admit watches a connection that the caller has accepted, for servers that do not call
 // [Listener.Accept]. With Config.Stamp use the connection that Admit returns; otherwise it is c.
 //
 // The error is [ErrRefused] if MaxConnections, Sources, AcceptRate or a drain does not allow the
-// connection. Otherwise it says that c is no socket, that the Reaper watches it already, or which
-// limits its socket cannot keep. The caller closes the connection then.
+// connection. Otherwise it says that c is no socket, or closed, that the Reaper watches it already,
+// or which limits its socket cannot keep. The caller closes the connection then.
 func (r *Reaper) Admit(c net.Conn) (net.Conn, error) {
 	if err := r.checkNew(c); err != nil {
 		return c, err
@@ -149,6 +153,9 @@ func (r *Reaper) checkNew(c net.Conn) error {
 	own, ok := r.root(c)
 	if !ok {
 		return errNoSocket(c)
+	}
+	if isClosed(own) {
+		return errClosed // it must not make room for itself
 	}
 	if _, err := r.Conn(c); err == nil {
 		return errWatched

@@ -116,6 +116,10 @@ func TestAdmit(t *testing.T) {
 	_, err = r.Admit(a)
 	require.ErrorContains(t, err, "is not a socket")
 	require.ErrorContains(t, errNoSocket(nil), "the connection is nil")
+	_, closed := tcpPair(t)
+	require.NoError(t, closed.Close())
+	_, err = r.Watch(closed)
+	require.ErrorIs(t, err, net.ErrClosed)
 	eventually(t, "they end", func() bool { return r.Reason(c) != nil && r.Reason(other) != nil })
 }
 

@@ -156,11 +156,8 @@ func (l *loop) countSome() {
 		l.busy.count = nil // peers were heard after the period: this loop was blocked
 		return
 	}
-	if l.busy.scanAt == 0 {
-		n = l.BusyBefore(c)
-	}
 	l.busy.scanAt = l.table.ScanPart(l.busy.scanAt, tableScan, func(id uint32, r conntable.Record) {
-		if n >= enough {
+		if n >= enough || l.Ends.Of(id) != nil {
 			return
 		}
 		stamp := r.Heard.Unwrap(now)

@@ -195,7 +195,6 @@ func (d *driver) countBusy(c *outage.Count, now mono.Time) {
 	d.still = c.To.Add(now.Sub(c.To) / stillPart)
 	busy, asked := 0, 0
 	for _, s := range d.reaper.shards {
-		s.locked(func() { busy += s.BusyBefore(c) })
 		for left := s.size(); left > 0 && asked < countedAtMost; asked++ {
 			passed, wasBusy := d.probeNext(s, c, left)
 			left -= passed

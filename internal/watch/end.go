@@ -1,6 +1,7 @@
 package watch
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"net"
@@ -61,7 +62,6 @@ func (s *Shard[C]) end(id uint32, c *Conn[C], reason *reap.Error) {
 	switch {
 	case s.Ends.Of(id) != nil, s.Set.ObserveOnly && c.Is(connstate.Observed):
 	case s.Set.ObserveOnly:
-		s.noteReap(id, c, reason.Reason)
 		s.Observe(c, reason)
 	default:
 		s.noteReap(id, c, reason.Reason)
@@ -70,47 +70,76 @@ func (s *Shard[C]) end(id uint32, c *Conn[C], reason *reap.Error) {
 	}
 }
 
-// maxSilent bounds the entries of Shard.silent.
-const maxSilent = 1 << 10
+// silentAtOnce bounds each of the maps of silentReaps.
+const silentAtOnce = 1 << 9
 
-// A silentReap has the last byte and the end of a connection that was reaped because its peer was
-// silent. It counts as a busy one in a silence of many: the first connections may be reaped before
-// the silence is noticed, and the others may be too few to notice it.
-type silentReap struct {
+// SilentReaps are the connections that were reaped last because their peers were silent, at least
+// silentAtOnce. They count as busy ones in a silence of many: the first connections may be reaped
+// before the silence is noticed, and the others may be too few to notice it. Safe for concurrent
+// use.
+type silentReaps struct {
+	mu           sync.Mutex // guards the fields below
+	last, before map[reapedConn]silentReap
+}
+
+// A reapedConn is the name of a connection that is closed, perhaps.
+type reapedConn struct {
+	shard, id uint32
 	opened    mono.Packed
-	heard, at mono.Time
 }
 
-// noteReap remembers a connection that is reaped because its peer was silent. If there are too many
-// of them, those that are open suffice.
-func (s *Shard[C]) noteReap(id uint32, c *Conn[C], r reap.Reason) {
-	switch r {
-	case reap.ReadIdle, reap.AllIdle, reap.HeartbeatTimeout:
-		if len(s.silent) >= maxSilent {
-			clear(s.silent)
-		}
-		now := s.clock.Elapsed()
-		s.silent[id] = silentReap{c.Opened(), c.LastHeard(s.clock, s.port.Record(c), now).To, now}
+// A silentReap has the last byte of a connection, and its end.
+type silentReap struct{ heard, at mono.Time }
+
+func (all *silentReaps) note(c reapedConn, r silentReap) {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	if len(all.last) == silentAtOnce {
+		all.last, all.before = nil, all.last
 	}
+	if all.last == nil {
+		all.last = make(map[reapedConn]silentReap)
+	}
+	all.last[c] = r
 }
 
-// BusyBefore returns how many connections were busy in the period of a Count, and reaped since.
-func (s *Shard[C]) BusyBefore(c *outage.Count) (n int) {
-	now := s.clock.Elapsed()
-	for _, r := range s.silent {
-		if r.at > c.To && r.heard >= c.From && s.clock.Unpack(r.opened, now) <= c.From {
-			n++
+// of returns the end of a connection, or none.
+func (all *silentReaps) of(c reapedConn) silentReap {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	return cmp.Or(all.last[c], all.before[c])
+}
+
+// busyIn returns how many connections were busy in the period of a Count, and reaped since.
+func (all *silentReaps) busyIn(c *outage.Count, clock *mono.Clock, now mono.Time) (n int) {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	for _, reaps := range [...]map[reapedConn]silentReap{all.last, all.before} {
+		for conn, r := range reaps {
+			if r.at > c.To && r.heard >= c.From && r.heard <= c.To.Add(heardSlack) && clock.Unpack(conn.opened, now) <= c.From {
+				n++
+			}
 		}
 	}
 	return n
 }
 
+// noteReap remembers a connection that is reaped because its peer was silent. Only bytes count: a
+// Touch says nothing about the peer.
+func (s *Shard[C]) noteReap(id uint32, c *Conn[C], r reap.Reason) {
+	switch r {
+	case reap.ReadIdle, reap.AllIdle, reap.HeartbeatTimeout:
+		now := s.clock.Elapsed()
+		heard := s.clock.Before(s.port.Record(c).Heard.Unwrap(s.clock.Stamp()), now)
+		s.Watcher.silent.note(reapedConn{s.Number, id, c.Opened()}, silentReap{heard, now})
+	}
+}
+
 // reapedSince reports whether a connection was reaped after an instant, and at most one timeout
 // ago. It returns when the peer was heard last.
 func (s *Shard[C]) reapedSince(after mono.Time, id uint32, opened mono.Packed) (heard mono.Time, ok bool) {
-	r := s.silent[id]
-	after = max(after, s.clock.Elapsed().Add(-s.Watcher.Rule().Longest))
-	return r.heard, r.opened == opened && r.at > after
+	r := s.Watcher.silent.of(reapedConn{s.Number, id, opened})
+	return r.heard, r.at > max(after, s.clock.Elapsed().Add(-s.Watcher.Rule().Longest))
 }
 
 // LogReap logs that a connection is closed.

@@ -145,8 +145,8 @@ func (w *Watcher) offer(shard uint32, counts map[reap.Group]int) {
 }
 
 // choose chooses the largest groups of each kind. Others are watched while their silences have an
-// effect on their connections, if there is room.
-func (all *groups) choose(now mono.Time, before map[reap.Group]*group) {
+// effect on their connections, if there is room, and groups that were not heard since an instant.
+func (all *groups) choose(now, since mono.Time, before map[reap.Group]*group) {
 	type sized struct {
 		name reap.Group
 		n    int
@@ -180,9 +180,9 @@ func (all *groups) choose(now mono.Time, before map[reap.Group]*group) {
 		if next[name] != nil {
 			continue
 		}
-		size := g.size.Load()
-		shrinks := size >= groupBusy && sums[name] < groupBusy // some were reaped in a silence
-		if kind := kindOf(name); (shrinks || g.matters(now) && size > 0) && kept[kind] > 0 {
+		// Some may have been reaped in a silence. Their places are kept until the group is heard.
+		size, isSilent := g.size.Load(), mono.Time(g.heard.Load()) < since
+		if kind := kindOf(name); (isSilent && size >= groupBusy || g.matters(now) && size > 0) && kept[kind] > 0 {
 			kept[kind]--
 			next[name] = g
 		} else {
@@ -206,8 +206,9 @@ func (w *Watcher) stepGroups(now mono.Time) {
 	}
 	all.due = now.Truncate(rule.Tick).Add(rule.Tick)
 	if now >= all.chooseAt {
-		all.chooseAt = now.Add(rule.Shortest / sortPart)
-		all.choose(now, w.watched())
+		period := rule.Shortest / sortPart
+		all.chooseAt = now.Add(period)
+		all.choose(now, now.Add(-period), w.watched())
 	}
 	until := int64(0)
 	silent := w.Monitor.State().Silent // not noticed by a group that is less busy than all together

@@ -119,7 +119,11 @@ func TestAGroupThatFallsSilentIsHeld(t *testing.T) {
 func TestConnectionsReapedInASilenceCount(t *testing.T) {
 	w := newTownOf(newTestPort(t, testConfig{ReadTimeout: 10 * time.Second, Tick: 100 * time.Millisecond}), 30, 30)
 	w.live(40*time.Second, true, true)
-	w.live(8*time.Second, false, true)
+	w.live(4*time.Second, false, true)
+	for id := range uint32(3 * silentAtOnce / 2) { // of another shard
+		w.silent.note(reapedConn{2, id, 1}, silentReap{})
+	}
+	w.live(4*time.Second, false, true)
 	require.Contains(t, w.held(), network0)
 	w.live(8*time.Second, false, true)
 	require.Less(t, len(w.closed), groupBusy)
@@ -128,6 +132,23 @@ func TestConnectionsReapedInASilenceCount(t *testing.T) {
 	require.Empty(t, w.held())
 	w.live(40*time.Second, false, true)
 	require.NotContains(t, w.watched(), network0)
+}
+
+// TestAGroupThatIsHeardForgetsItsPast closes most of a group. Another one is observed with a timeout
+// that is too short, and lives.
+func TestAGroupThatIsHeardForgetsItsPast(t *testing.T) {
+	w := newTown(t, 100, 48)
+	w.live(60*time.Second, true, true)
+	for id := range uint32(95) {
+		w.Remove(id, w.conns[id])
+		w.conns[id] = new(testConn)
+	}
+	w.live(5*time.Minute, true, true)
+	require.NotContains(t, w.watched(), network0)
+
+	w = newTownOf(newTestPort(t, testConfig{ReadTimeout: 5 * time.Second, ObserveOnly: true, Tick: 100 * time.Millisecond}), 48, 48)
+	w.live(time.Minute, true, true)
+	require.Zero(t, w.Stats(&Counters{}, true).GroupSuspensions)
 }
 
 // TestAGroupIsWatchedAfterALongOutage ends the silence of a network after a timeout. Another one
@@ -456,7 +477,7 @@ func TestTheLargestGroupsAreWatched(t *testing.T) {
 		}
 	}
 	offer(0, 40)
-	w.groups.choose(w.now, w.watched())
+	w.groups.choose(w.now, 0, w.watched())
 	for n := range 40 {
 		require.Equal(t, n >= 8, w.watched()[network(n)] != nil, "network %d of 40", n)
 	}
@@ -467,13 +488,13 @@ func TestTheLargestGroupsAreWatched(t *testing.T) {
 	w.watched()[network(11)].until.Store(int64(w.now.Add(time.Minute)))
 	before := w.watched()
 	offer(100, 140)
-	w.groups.choose(w.now, w.watched())
+	w.groups.choose(w.now, 0, w.watched())
 	require.Equal(t, silent, w.watched()[network(10)])
 	require.Len(t, w.watched(), maxGroups[2]+1)
 	for name, g := range before {
 		require.Equal(t, w.watched()[name] != g, g.gone.Load(), "%v", name)
 	}
-	w.groups.choose(w.now.Add(time.Minute), w.watched())
+	w.groups.choose(w.now.Add(time.Minute), 0, w.watched())
 	require.Len(t, w.watched(), maxGroups[2])
 }
 

@@ -39,13 +39,12 @@ type Shard[C any] struct {
 	Groups   samples[C]
 	conns    slab[Conn[C]]
 	limits   limitsTable
-	Remotes  Remotes[C]            // of SetRemote
-	early    map[uint32]uint32     // the last Evidence.Early of connections that had one
-	Large    Larges                // outputs of connections
-	silent   map[uint32]silentReap // by number
-	evidence verdict.Evidence      // about the connection in hand
-	facts    verdict.Facts         // about the connection that is looked at
-	rearmed  verdict.Facts         // about the connection that Rearm or File judges
+	Remotes  Remotes[C]        // of SetRemote
+	early    map[uint32]uint32 // the last Evidence.Early of connections that had one
+	Large    Larges            // outputs of connections
+	evidence verdict.Evidence  // about the connection in hand
+	facts    verdict.Facts     // about the connection that is looked at
+	rearmed  verdict.Facts     // about the connection that Rearm or File judges
 
 	previous *Settings // by which all connections were judged before Set
 	adapted  uint32    // number of the first connection that is not adapted to Set yet
@@ -111,7 +110,7 @@ func (s *Shard[C]) Init(w *Watcher, number uint32, port Port[C]) {
 	s.finder, _ = port.(Finder[C])
 	s.Schedule.init(&w.Clock, set.Tick, !s.asks, s.Look)
 	s.Ends, s.early = Ends{w, make(map[uint32]*End)}, make(map[uint32]uint32)
-	s.Large, s.silent = make(Larges), make(map[uint32]silentReap)
+	s.Large = make(Larges)
 	s.Remotes = make(Remotes[C])
 	s.limits = limitsTable{all: make([]*Limits, 1), uses: make([]uint32, 1), index: make(map[reap.ConnLimits]uint16)}
 	s.Outages = Outages{watcher: w, count: port.CountBusy, followed: w.Monitor.State()}

@@ -33,6 +33,7 @@ type Watcher struct {
 	rule     atomic.Pointer[outage.Rule]
 	warnings struct{ hold, outage, group logging.Limiter }
 	groups   groups
+	silent   silentReaps
 
 	mu      sync.Mutex   // guards the fields below, put, and moves of Clock and Monitor
 	updates uint64       // of the Config
@@ -127,7 +128,10 @@ func (w *Watcher) Move(heard func(now mono.Time) mono.Time) (found outage.Findin
 		if w.Open.Load() == 0 { // the silence says nothing
 			w.Monitor.Resume(to)
 		}
-		found = w.Monitor.Step(from, to, heard(to), *w.Rule())
+		if found = w.Monitor.Step(from, to, heard(to), *w.Rule()); found.Count {
+			count := w.Monitor.State().Count
+			count.Add(w.silent.busyIn(count, &w.Clock, to))
+		}
 		w.stepGroups(to)
 	}
 	now := w.Clock.Elapsed()

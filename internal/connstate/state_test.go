@@ -237,12 +237,14 @@ func TestOldConnectionsAreNotPingedAtOnce(t *testing.T) {
 	c.missed = 1
 	c.Adapt(&c.clock, &pongs, any)
 	require.Zero(t, c.missed, "a byte after that ping counts as well from now on")
-	for _, age := range []time.Duration{0, 2 * time.Hour} {
+	for age, leaves := range map[time.Duration]bool{0: false, 2 * time.Hour: false, 2 * time.Minute: true} {
 		c.Leave(&c.clock, c.now)
+		c.missed = 1
 		c.pass(time.Minute)
 		c.Adapt(&c.clock, &pongs, &verdict.Limits{Heartbeat: pongs.Heartbeat, Age: age})
-		require.False(t, c.Is(Leaving), "the maximum age is %v now", age)
-		require.Equal(t, c.now, c.facts().LastPing)
+		require.Equal(t, leaves, c.Is(Leaving), "the maximum age is %v now", age)
+		require.Equal(t, leaves, c.missed == 1)
+		require.Equal(t, !leaves, c.facts().LastPing == c.now)
 	}
 }
 

@@ -11,7 +11,7 @@ func (s *Shard[C]) Follow(set *Settings) (changed bool) {
 	if s.IsAdapted() {
 		s.previous = s.Set
 	} else { // only some connections are adapted to the last ones
-		s.previous = s.previous.joined(s.Set)
+		s.previous = s.previous.joined(s.Set, set)
 	}
 	s.Set, s.LeastSilence = set, set.leastSilence()
 	s.Groups.due, s.Groups.pass = 0, 0

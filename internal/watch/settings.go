@@ -77,15 +77,17 @@ func newSettings(form *Form, cfg Config, version int64, now overlay, before *Set
 }
 
 // joined returns settings that take the place of these and the next ones, while some connections
-// are adapted to either. Adapt finds each difference that there is to one of them.
-func (set *Settings) joined(next *Settings) *Settings {
+// are adapted to either. Adapt to the last ones finds each difference that there is to one of them.
+func (set *Settings) joined(next, last *Settings) *Settings {
 	both := *set
 	if next.TCPKeepAlive != set.TCPKeepAlive {
 		both.TCPKeepAlive = -1 // another one than in all settings
 	}
 	lim := &both.Config.Limits
 	lim.Rate.Always = lim.Rate.Always || next.Config.Limits.Rate.Always
-	lim.Heartbeat.PongsOnly = lim.Heartbeat.PongsOnly && next.Config.Limits.Heartbeat.PongsOnly
+	if pongs := &lim.Heartbeat.PongsOnly; *pongs != next.Config.Limits.Heartbeat.PongsOnly {
+		*pongs = !last.Config.Limits.Heartbeat.PongsOnly
+	}
 	both.Common = both.limitsOf(reap.ConnLimits{})
 	return &both
 }

@@ -171,7 +171,7 @@ func TestTheImageServes(t *testing.T) {
 	args := []string{"build", "-q", "--isolation", "chroot", "--pull=never", "-f", "../container/Containerfile", "-t", "idlewheel"}
 	for variable, dir := range mounted {
 		from := strings.TrimSpace(output(t, "go", "env", variable))
-		args = append(args, "--volume", from+":"+dir+":rw")
+		args = append(args, "--volume", from+":"+dir)
 	}
 	buildah(t, append(args, "../..")...)
 
@@ -188,7 +188,7 @@ func TestTheImageServes(t *testing.T) {
 }
 
 // mounted are the directories of Go that the build uses, by the variables of go env.
-var mounted = map[string]string{"GOROOT": "/usr/local/go", "GOMODCACHE": "/root/go/pkg/mod", "GOCACHE": "/root/.cache/go-build"}
+var mounted = map[string]string{"GOROOT": "/usr/local/go:ro", "GOMODCACHE": "/root/go/pkg/mod:rw", "GOCACHE": "/root/.cache/go-build:rw"}
 
 // makeBase makes an image for the Go installation of this machine. Buildah looks for its program in
 // the image itself.

@@ -76,6 +76,9 @@ func TestReasons(t *testing.T) {
 	require.Equal(t, Report{Lasted: 71 * second, Late: second}, lim.Report(v, f, now))
 	f.Heard = At(now + 1)
 	require.Zero(t, lim.Report(v, f, now), "its last byte may seem to come later")
+	lim.Drain.Deadline = 88*second - time.Duration(lim.Drain.Began)
+	v.Due = At(88 * second).To
+	require.EqualValues(t, 3*second, lim.Report(v, f, now).Late, "the deadline of the drain has passed")
 
 	lim = testLimits()
 	lim.Output.Hard = 99

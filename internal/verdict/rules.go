@@ -123,9 +123,11 @@ var rules = [LastDue + 1]rule{
 	reap.Drained: {
 		on:       func(lim *Limits) bool { return lim.Drain != (Drain{}) },
 		deadline: func(lim *Limits, f *Facts) deadline { return deadline{due: lim.drained(f)} },
-		report: func(_ *Limits, f *Facts, _ Verdict, now mono.Time, p *Report) {
-			p.Lasted = max(now.Sub(f.known(reap.ReadIdle)), 0)               // the kernel's clock has steps
-			p.Late = min(p.Late, max(now.Sub(f.active(reap.AllIdle).To), 0)) // it may have been held
+		report: func(lim *Limits, f *Facts, _ Verdict, now mono.Time, p *Report) {
+			p.Lasted = max(now.Sub(f.known(reap.ReadIdle)), 0) // the kernel's clock has steps
+			// It may have been held, until the deadline at most.
+			free := min(f.active(reap.AllIdle).To, lim.Drain.Began.Add(lim.Drain.Deadline))
+			p.Late = min(p.Late, max(now.Sub(free), 0))
 		},
 	},
 }

@@ -134,8 +134,8 @@ func TestConnectionsReapedInASilenceCount(t *testing.T) {
 	require.NotContains(t, w.watched(), network0)
 }
 
-// TestAGroupThatIsHeardForgetsItsPast closes most of a group. Another one is observed with a timeout
-// that is too short, and lives.
+// TestAGroupThatIsHeardForgetsItsPast closes most of a group. Another one is observed with a
+// timeout that is too short, and lives.
 func TestAGroupThatIsHeardForgetsItsPast(t *testing.T) {
 	w := newTown(t, 100, 48)
 	w.live(60*time.Second, true, true)

@@ -263,3 +263,21 @@ func TestBytesLeftInTheBufferAreNoRead(t *testing.T) {
 	s.pass(t, 2*time.Second)
 	require.EqualValues(t, 1, s.Stats().Closed)
 }
+
+// A plainLayer is a layer around a connection that has a decrypted byte.
+type plainLayer struct{ gnet.Conn }
+
+func (c plainLayer) InboundBuffered() int { return 1 }
+func (c plainLayer) NetConn() net.Conn    { return c.Conn }
+
+func TestBytesLeftInALayerAreNoRead(t *testing.T) {
+	e := newEcho()
+	e.traffic = func(gnet.Conn) gnet.Action { return gnet.None }
+	s := newHandSite(t, e, Config{ReadTimeout: time.Second})
+	layer := plainLayer{s.open(1)[0]}
+	for range 3 { // Wake
+		s.OnTraffic(layer)
+		s.pass(t, s.watch.Clock.Tick())
+	}
+	require.EqualValues(t, 1, s.Stats().Reads)
+}

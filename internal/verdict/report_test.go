@@ -78,7 +78,7 @@ func TestReasons(t *testing.T) {
 	require.Zero(t, lim.Report(v, f, now), "its last byte may seem to come later")
 	lim.Drain.Deadline = 88*second - time.Duration(lim.Drain.Began)
 	v.Due = At(88 * second).To
-	require.EqualValues(t, 3*second, lim.Report(v, f, now).Late, "the deadline of the drain has passed")
+	require.Equal(t, time.Duration(3*second), lim.Report(v, f, now).Late, "the deadline of the drain has passed")
 
 	lim = testLimits()
 	lim.Output.Hard = 99

@@ -43,6 +43,7 @@ func measureCosts(k kind, l load, f rounds.Figures) (err error) {
 		return err
 	}
 	defer clients.close()
+	clients.sendAll() // the first ones have waited until all were open
 	after, err := heap(k, p)
 	if err != nil {
 		return err
@@ -95,6 +96,9 @@ func measureExpiry(p *process.Process, addr string, l load, clients *fleet, f ro
 	living, err := startLiving(group{addr, l.living})
 	if err != nil {
 		return err
+	}
+	if n := clients.closed.Load(); n > 0 { // they would seem to be closed early
+		return errors.Join(fmt.Errorf("%d connections were silent for %v while others were opened", n, l.timeout), living.Close())
 	}
 	clients.sendAll()
 	began := time.Now()

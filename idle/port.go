@@ -157,7 +157,7 @@ func (l *loop) countSome() {
 		return
 	}
 	l.busy.scanAt = l.table.ScanPart(l.busy.scanAt, tableScan, func(id uint32, r conntable.Record) {
-		if n >= enough || l.Ends.Of(id) != nil {
+		if n >= enough {
 			return
 		}
 		stamp := r.Heard.Unwrap(now)

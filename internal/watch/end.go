@@ -64,7 +64,6 @@ func (s *Shard[C]) end(id uint32, c *Conn[C], reason *reap.Error) {
 	case s.Set.ObserveOnly:
 		s.Observe(c, reason)
 	default:
-		s.noteReap(id, c, reason.Reason)
 		s.LogReap(c, reason)
 		s.port.Close(id, c, reason)
 	}
@@ -73,10 +72,10 @@ func (s *Shard[C]) end(id uint32, c *Conn[C], reason *reap.Error) {
 // silentAtOnce bounds each of the maps of silentReaps.
 const silentAtOnce = 1 << 9
 
-// SilentReaps are the connections that were reaped last because their peers were silent, at least
-// silentAtOnce. They count as busy ones in a silence of many: the first connections may be reaped
-// before the silence is noticed, and the others may be too few to notice it. Safe for concurrent
-// use.
+// SilentReaps are the connections that were reaped last because their peers were silent: at least
+// silentAtOnce of them. They count as busy ones in a silence of many: the first connections may be
+// reaped before the silence is noticed, and the others may be too few to notice it. Safe for
+// concurrent use.
 type silentReaps struct {
 	mu           sync.Mutex // guards the fields below
 	last, before map[reapedConn]silentReap
@@ -124,17 +123,6 @@ func (all *silentReaps) busyIn(c *outage.Count, clock *mono.Clock, now mono.Time
 	return n
 }
 
-// noteReap remembers a connection that is reaped because its peer was silent. Only bytes count: a
-// Touch says nothing about the peer.
-func (s *Shard[C]) noteReap(id uint32, c *Conn[C], r reap.Reason) {
-	switch r {
-	case reap.ReadIdle, reap.AllIdle, reap.HeartbeatTimeout:
-		now := s.clock.Elapsed()
-		heard := s.clock.Before(s.port.Record(c).Heard.Unwrap(s.clock.Stamp()), now)
-		s.Watcher.silent.note(reapedConn{s.Number, id, c.Opened()}, silentReap{heard, now})
-	}
-}
-
 // reapedSince reports whether a connection was reaped after an instant, and at most one timeout
 // ago. It returns when the peer was heard last.
 func (s *Shard[C]) reapedSince(after mono.Time, id uint32, opened mono.Packed) (heard mono.Time, ok bool) {
@@ -174,6 +162,7 @@ func (s *Shard[C]) Kick(id, tag uint32) (found bool) {
 
 // CountReap counts a connection that was reaped, and keeps the record of it.
 func (s *Shard[C]) CountReap(id uint32, c *Conn[C], reason *reap.Error) {
+	now := s.clock.Elapsed()
 	s.Counters.Reaped[reason.Reason]++
 	if reason.Reason <= verdict.LastDue { // the other reasons have no deadline
 		s.Counters.Lateness.Observe(reason.Late)
@@ -181,12 +170,14 @@ func (s *Shard[C]) CountReap(id uint32, c *Conn[C], reason *reap.Error) {
 	switch reason.Reason {
 	case reap.ReadIdle, reap.AllIdle, reap.HeartbeatTimeout:
 		silenceCounter[C]{s}.countLast(id, c, dead)
+		// Only bytes count: a Touch says nothing about the peer.
+		heard := s.clock.Before(s.port.Record(c).Heard.Unwrap(s.clock.Stamp()), now)
+		s.Watcher.silent.note(reapedConn{s.Number, id, c.Opened()}, silentReap{heard, now})
 	}
 	keep := s.Set.KeepClosed
 	if keep == 0 {
 		return
 	}
-	now := s.clock.Elapsed()
 	opened := s.clock.Unpack(c.Opened(), now)
 	s.Watcher.Closed.Add(reap.Closed{
 		ID: s.ID(id, c), At: time.Now(), Age: max(now.Sub(opened), reason.Lasted), Remote: s.Remotes.of(c, s.port), Err: reason,

@@ -144,8 +144,9 @@ func (w *Watcher) offer(shard uint32, counts map[reap.Group]int) {
 	}
 }
 
-// choose chooses the largest groups of each kind. Others are watched while their silences have an
-// effect on their connections, if there is room, and groups that were not heard since an instant.
+// choose chooses the largest groups of each kind. If there is room, others go on to be watched
+// while their silences have an effect on their connections, and large ones that were not heard
+// since an instant.
 func (all *groups) choose(now, since mono.Time, before map[reap.Group]*group) {
 	type sized struct {
 		name reap.Group

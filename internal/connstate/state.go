@@ -311,9 +311,12 @@ func (s *State) Adapt(clock *mono.Clock, before, lim *verdict.Limits) {
 }
 
 func (s *State) adaptPings(clock *mono.Clock, before, lim *verdict.Limits) {
-	if now := clock.Elapsed(); s.Is(Leaving) && (lim.Age == 0 || now < clock.Unpack(s.opened, now).Add(lim.Age-lim.Age/10)) {
-		s.set(Leaving, false)
-		s.missed, s.pinged = 0, clock.PackNow()
+	if s.Is(Leaving) {
+		now := clock.Elapsed()
+		if lim.Age == 0 || now < clock.Unpack(s.opened, now).Add(lim.LeastAge()) {
+			s.set(Leaving, false)
+			s.missed, s.pinged = 0, clock.PackNow()
+		}
 	}
 	switch {
 	case lim.Heartbeat.Interval == 0:

@@ -72,6 +72,9 @@ type Drain struct {
 // ageSpread is the share of Age by which the age of each connection varies, as in gRPC.
 const ageSpread = 0.1
 
+// LeastAge returns the age at which the first connections reach Age.
+func (lim *Limits) LeastAge() time.Duration { return lim.Age - Share(lim.Age, ageSpread) }
+
 const (
 	// busyFor is the time after its last byte for which a connection is busy, for a drain.
 	busyFor = time.Second

@@ -187,8 +187,8 @@ func TestTheImageServes(t *testing.T) {
 	runImage(t, container, args)
 }
 
-// mounted are the directories of Go that the build uses, by the variables of go env.
-var mounted = map[string]string{"GOROOT": "/usr/local/go:ro", "GOMODCACHE": "/root/go/pkg/mod:rw", "GOCACHE": "/root/.cache/go-build:rw"}
+// mounted are the places in the image of the directories of Go, by the variables of go env.
+var mounted = map[string]string{"GOROOT": "/usr/local/go:ro", "GOMODCACHE": "/modules:rw", "GOCACHE": "/cache:rw"}
 
 // makeBase makes an image for the Go installation of this machine. Buildah looks for its program in
 // the image itself.
@@ -201,7 +201,7 @@ func makeBase(t *testing.T, name string) {
 	c := buildah(t, "from", "scratch")
 	buildah(t, "copy", "-q", c, t.TempDir(), "/tmp") // of the Containerfile's commands
 	buildah(t, "copy", "-q", c, filepath.Join(strings.TrimSpace(output(t, "go", "env", "GOROOT")), "bin/go"), "/usr/local/go/bin/")
-	for _, env := range []string{"PATH=/usr/local/go/bin", "HOME=/root", "GOPROXY=off", "GOTOOLCHAIN=local"} {
+	for _, env := range []string{"PATH=/usr/local/go/bin", "GOMODCACHE=/modules", "GOCACHE=/cache", "GOPROXY=off", "GOTOOLCHAIN=local"} {
 		buildah(t, "config", "--env", env, c)
 	}
 	buildah(t, "commit", "-q", "--rm", c, name)

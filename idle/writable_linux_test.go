@@ -39,6 +39,7 @@ type producer struct {
 	conn    Conn
 	next    uint64
 	resumed chan struct{}
+	ended   context.Context
 	most    atomic.Int64 // bytes that waited after a write
 	stops   atomic.Int64
 }
@@ -74,22 +75,25 @@ func (p *producer) writeAsync() {
 		if err != nil {
 			return
 		}
-		if !<-wrote {
-			if _, open := <-p.resumed; !open {
-				return
+		select {
+		case more := <-wrote:
+			if !more {
+				<-p.resumed
 			}
+		case <-p.ended.Done(): // gnet may drop the write
+			return
 		}
 	}
 }
 
 func testProducer(t *testing.T, start, resume func(*producer)) {
 	fair.TryParallel(t, func(t testing.TB) {
-		p := &producer{resumed: make(chan struct{}, 1)}
-		var ended atomic.Bool
+		ended, end := context.WithCancel(context.Background())
+		p := &producer{resumed: make(chan struct{}, 1), ended: ended}
 		cfg := Config{ReadTimeout: time.Minute, OutputLimit: OutputLimit{Hard: producerHigh + 2*producerChunk}}
 		cfg.OutputMarks = OutputMarks{High: producerHigh, OnWritable: func(_ gnet.Conn, writable bool) {
 			switch {
-			case ended.Load():
+			case p.ended.Err() != nil:
 				t.Error("called after OnClose")
 			case writable:
 				resume(p)
@@ -104,7 +108,7 @@ func testProducer(t *testing.T, start, resume func(*producer)) {
 				start(p)
 				return nil, gnet.None
 			}
-			s.closed = func(gnet.Conn, error) gnet.Action { ended.Store(true); close(p.resumed); return gnet.None }
+			s.closed = func(gnet.Conn, error) gnet.Action { end(); close(p.resumed); return gnet.None }
 		})
 		c := dial(t, s.addr)
 		require.NoError(t, c.(*net.TCPConn).SetReadBuffer(socketBuffer))

@@ -157,7 +157,7 @@ func TestOneReaperServesTwoEngines(t *testing.T) {
 			dial(t, first)
 			dial(t, second)
 		}
-		eventually(t, "all connections are watched", func() bool { return r.Stats().Connections == 17 })
+		eventually(t, "all connections are watched", func() bool { return r.Stats().Opened == 17 })
 	})
 	require.NotNil(t, survivor)
 	eventually(t, "the first engine works without the second", func() bool { return r.Stats().Reaped[reap.ReadIdle] >= 9 })

@@ -91,15 +91,7 @@ func (q quotaCase) test(whole *testing.T, t testing.TB) {
 	for began := time.Now(); f.lost(living, living+dead) < dead && time.Since(began) < bound+5*room; {
 		time.Sleep(10 * time.Millisecond)
 	}
-	late, cut := 0, 0
-	for i, by := range b.end() {
-		switch {
-		case by > q.timeout/10:
-			late++
-		case f.conns[i].closedAt.Load() != 0:
-			cut++
-		}
-	}
+	cut, late := b.cut(q.timeout / 10)
 	assert.Less(t, late, living, "clients that were late themselves")
 	assert.Zero(t, cut, "living clients were closed, besides %d that were late themselves", late)
 	throttled, periods := group.throttled(t)

@@ -337,16 +337,8 @@ func TestAnOutageOfOneNetworkOfTwoClosesNoLivingClient(t *testing.T) {
 				time.Sleep(time.Duration(tc.timeouts * float64(timeout)))
 				mend()
 				time.Sleep(4 * timeout)
-				for n, f := range fleets {
-					cut, late := 0, 0
-					for i, by := range all[n].end() {
-						switch {
-						case by > timeout/25:
-							late++
-						case f.conns[i].closedAt.Load() != 0:
-							cut++
-						}
-					}
+				for n := range fleets {
+					cut, late := all[n].cut(timeout / 25)
 					assert.Zero(t, cut, "living clients of network %d were closed, besides %d that were late themselves", n, late)
 					t.Logf("network %d: %d clients were late themselves", n, late)
 				}

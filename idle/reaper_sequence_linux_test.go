@@ -321,6 +321,7 @@ func (w *sequenceNetwork) checkDead(t testing.TB, o *sequenceOracle, traces map[
 
 // beats are heartbeats that are sent until end.
 type beats struct {
+	fleet     *fleet
 	intervals []time.Duration
 	over      chan struct{}
 	sending   sync.WaitGroup
@@ -331,7 +332,7 @@ type beats struct {
 // beat sends heartbeats from the first n clients. Each has an interval of its own between two
 // times.
 func (f *fleet) beat(n int, rng *rand.Rand, least, most time.Duration) *beats {
-	b := &beats{over: make(chan struct{}), intervals: make([]time.Duration, n), late: make([]time.Duration, n)}
+	b := &beats{fleet: f, over: make(chan struct{}), intervals: make([]time.Duration, n), late: make([]time.Duration, n)}
 	next := make([]time.Time, n)
 	for i := range n {
 		b.intervals[i] = least + time.Duration(rng.Int64N(int64(most-least)))
@@ -343,6 +344,9 @@ func (f *fleet) beat(n int, rng *rand.Rand, least, most time.Duration) *beats {
 		for {
 			select {
 			case <-b.over:
+				for i, at := range next {
+					b.late[i] = max(b.late[i], time.Since(at))
+				}
 				return
 			case <-time.After(5 * time.Millisecond):
 			}
@@ -362,4 +366,17 @@ func (f *fleet) beat(n int, rng *rand.Rand, least, most time.Duration) *beats {
 func (b *beats) end() []time.Duration {
 	b.stop()
 	return b.late
+}
+
+// cut stops the heartbeats. It returns how many clients the server has closed, besides those that
+// were late by more than a time, and the number of these.
+func (b *beats) cut(most time.Duration) (cut, late int) {
+	for i, by := range b.end() {
+		if by > most {
+			late++
+		} else {
+			cut += b.fleet.lost(i, i+1)
+		}
+	}
+	return cut, late
 }

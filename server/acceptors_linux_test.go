@@ -133,7 +133,7 @@ func TestAHandlerMayRegisterConnections(t *testing.T) {
 	far, err := upstream.Accept()
 	require.NoError(t, err)
 	room := s.acceptors.Load().room
-	require.Eventually(t, func() bool { return s.Stats().Connections == 2 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return s.Stats().Connections == 2 }, time.Minute, time.Millisecond)
 	require.EqualValues(t, 1, room.taken.Load())
 	require.NoError(t, far.Close())
 	await(t, h.closed)
@@ -198,7 +198,7 @@ func TestABlockedLoopDoesNotKeepOthersFromAccepting(t *testing.T) {
 		})
 	}
 	// The blocked loop has one for each of its acceptors.
-	require.Eventually(t, func() bool { return served.Load() >= 100-acceptorsPerLoop }, 30*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return served.Load() >= 100-acceptorsPerLoop }, time.Minute, time.Millisecond)
 	release()
 	clients.Wait()
 	require.EqualValues(t, 100, served.Load())
@@ -246,7 +246,7 @@ func TestAServerThatStopsWhileClientsWait(t *testing.T) {
 	for range 10 {
 		conns = append(conns, dial(t, s.Addr()))
 	}
-	require.Eventually(t, func() bool { return s.Stats().Pauses == 1 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return s.Stats().Pauses == 1 }, time.Minute, time.Millisecond)
 	stop()
 	require.Equal(t, uint64(1), s.Reaper().Stats().Opened)
 	first, _, _ := strings.Cut(log.String(), "\n")

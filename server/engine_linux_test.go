@@ -173,7 +173,7 @@ func (h *ticker) OnTick() (time.Duration, gnet.Action) { h.ticks.Add(1); return 
 func TestOneLoopTicks(t *testing.T) {
 	h := &ticker{}
 	_, stop := startIn(t, Config{Handler: h, NumEventLoop: 3, Options: []gnet.Option{gnet.WithTicker(true)}})
-	require.Eventually(t, func() bool { return h.ticks.Load() > 0 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return h.ticks.Load() > 0 }, time.Minute, time.Millisecond)
 	stop()
 	require.EqualValues(t, 1, h.ticks.Load())
 }

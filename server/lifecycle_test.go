@@ -59,7 +59,7 @@ func inBackground(f func() error) <-chan error {
 
 func (l *lifecycle) requireDraining(t testing.TB) {
 	t.Helper()
-	require.Eventually(t, func() bool { return l.Stats().Draining }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return l.Stats().Draining }, time.Minute, time.Millisecond)
 	require.NoError(t, pingPong(l.client, 10*time.Second), "a drain serves the connections that are left")
 }
 
@@ -238,7 +238,7 @@ func TestRunUntilSignalLeavesNoGoroutine(t *testing.T) {
 	require.Eventually(t, func() bool {
 		stacks := make([]byte, 1<<20)
 		return !strings.Contains(string(stacks[:runtime.Stack(stacks, true)]), "RunUntilSignal.func")
-	}, 10*time.Second, 10*time.Millisecond)
+	}, time.Minute, 10*time.Millisecond)
 }
 
 // TestTheStartLogsEachSettingOnce starts a server with a limit of connections from the number of
@@ -252,7 +252,7 @@ func TestTheStartLogsEachSettingOnce(t *testing.T) {
 	for range 3 {
 		dial(t, s.Addr())
 	}
-	require.Eventually(t, func() bool { return s.Reaper().Stats().Reaped.Total() == 3 }, 10*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return s.Reaper().Stats().Reaped.Total() == 3 }, time.Minute, 10*time.Millisecond)
 	require.NoError(t, s.Update(func(cfg *idle.Config) { cfg.ReadTimeout = 2 * time.Hour }))
 	stop()
 	for _, once := range []string{
@@ -274,9 +274,9 @@ func TestAnUpdateRaisesMaxConnections(t *testing.T) {
 	for range 3 {
 		dial(t, s.Addr())
 	}
-	require.Eventually(t, func() bool { return s.Stats().Paused && s.Reaper().Connections() == 2 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return s.Stats().Paused && s.Reaper().Connections() == 2 }, time.Minute, time.Millisecond)
 	require.NoError(t, s.Update(func(cfg *idle.Config) { cfg.MaxConnections = 4 }))
-	require.Eventually(t, func() bool { return s.Reaper().Connections() == 3 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return s.Reaper().Connections() == 3 }, time.Minute, time.Millisecond)
 	limit, why := s.Limit()
 	require.Equal(t, 4, limit)
 	require.Equal(t, "as configured", why)

@@ -72,8 +72,8 @@ func TestIdleTimeoutsShrinkUnderPressure(t *testing.T) {
 	for range 97 {
 		dial(t, srv.Addr())
 	}
-	require.Eventually(t, func() bool { return srv.Reaper().Stats().Reaped[reap.ReadIdle] > 0 }, 20*time.Second, 10*time.Millisecond)
-	require.Eventually(t, func() bool { return srv.Reaper().Connections() <= 85 }, 20*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return srv.Reaper().Stats().Reaped[reap.ReadIdle] > 0 }, time.Minute, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return srv.Reaper().Connections() <= 85 }, time.Minute, 10*time.Millisecond)
 }
 
 // take opens descriptors until none is left, or until one has the number last. The caller calls
@@ -112,13 +112,13 @@ func TestSomethingElseMayTakeAllDescriptors(t *testing.T) {
 			defer giveBack()
 			require.NoError(t, spare.Close()) // for the client
 			client := dial(t, srv.Addr())
-			require.Eventually(t, func() bool { return srv.Stats().Paused }, 10*time.Second, time.Millisecond)
-			require.Eventually(t, func() bool { return srv.Stats().MaxConnections < was }, 10*time.Second, time.Millisecond, "connections make room")
+			require.Eventually(t, func() bool { return srv.Stats().Paused }, time.Minute, time.Millisecond)
+			require.Eventually(t, func() bool { return srv.Stats().MaxConnections < was }, time.Minute, time.Millisecond, "connections make room")
 			require.NoError(t, pingPong(live, 10*time.Second))
 			giveBack()
 			require.NoError(t, pingPong(client, 10*time.Second))
-			require.Eventually(t, func() bool { return !srv.Stats().Paused }, 10*time.Second, time.Millisecond)
-			require.Equal(t, was, srv.Stats().MaxConnections)
+			require.Eventually(t, func() bool { return !srv.Stats().Paused }, time.Minute, time.Millisecond)
+			require.Eventually(t, func() bool { return srv.Stats().MaxConnections == was }, time.Minute, time.Millisecond)
 			require.NoError(t, pingPong(live, 10*time.Second))
 		})
 	}
@@ -137,7 +137,7 @@ func TestIdleConnectionsMakeRoomForDescriptors(t *testing.T) {
 	time.Sleep(200 * time.Millisecond) // they are idle
 	defer take(t, srv.setup.Load().budget.full())()
 	visit(t, srv.Addr(), "it has one of the last descriptors")
-	require.Eventually(t, func() bool { return srv.Reaper().Connections() < 100 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return srv.Reaper().Connections() < 100 }, time.Minute, time.Millisecond)
 	require.NoError(t, srv.Update(func(cfg *idle.Config) { cfg.MaxConnections = 0 }))
 	require.LessOrEqual(t, srv.Stats().MaxConnections, 101, "a reload does not end the shortage")
 }

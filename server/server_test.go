@@ -408,7 +408,7 @@ func TestALimitOfTCPAndAUnixSocket(t *testing.T) {
 		require.NoError(t, err, "what it sent while it waited is answered")
 	}
 	conns[2].Close()
-	require.Eventually(t, func() bool { return !s.Stats().Paused }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return !s.Stats().Paused }, time.Minute, time.Millisecond)
 }
 
 // A dies kills the event loop of a connection that sends something.

@@ -135,9 +135,10 @@ func (r *Reaper) connState(c net.Conn, state http.ConnState, isAttached bool) {
 // whether the Reaper watches the connection. It waits while a GOAWAY is written.
 func (r *Reaper) serve(c net.Conn, state http.ConnState, isAttached bool) (watched bool) {
 	var warned chan struct{}
-	var after func(own socket) // when the mutex is free
+	var after func() // when the mutex is free
 	r.with(c, func(s *shard, id uint32, n *conn) {
 		watched = true
+		own := n.Front.own()
 		isActive, wasActive := state == http.StateActive, n.Own&requested != 0
 		n.AllowPings(state >= http.StateHijacked)
 		if n.Own &^= requested; isActive {
@@ -148,7 +149,7 @@ func (r *Reaper) serve(c net.Conn, state http.ConnState, isAttached bool) (watch
 			s.ready(id, n)
 			n.Hold()
 			if s.takeBack(id, n) {
-				after = s.untell
+				after = func() { s.untell(own) }
 			}
 		case !isActive && wasActive:
 			s.Release(id, n)
@@ -157,7 +158,7 @@ func (r *Reaper) serve(c net.Conn, state http.ConnState, isAttached bool) (watch
 		case state == http.StateHijacked:
 			n.Own &^= attached
 			if n.Own&leaving != 0 && s.Ends.Of(id).Told != 0 {
-				after = tell
+				after = func() { tell(own) }
 			}
 			s.stopLeaving(n)
 		case state == http.StateClosed:
@@ -169,8 +170,8 @@ func (r *Reaper) serve(c net.Conn, state http.ConnState, isAttached bool) (watch
 	if warned != nil {
 		<-warned
 	}
-	if own, ok := r.root(c); after != nil && ok {
-		after(own)
+	if after != nil {
+		after()
 	}
 	return watched
 }

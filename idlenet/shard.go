@@ -142,11 +142,9 @@ func (s *shard) add(c net.Conn, own socket, flags uint32) bool {
 	return true
 }
 
-// searchClosed drops the next connection if it is closed. It reports whether it is open.
+// searchClosed drops the next connection if it is closed. It reports whether it is open. The shard
+// has had a connection.
 func (s *shard) searchClosed() (open bool) {
-	if s.Len() == 0 {
-		return false
-	}
 	id := s.hand % s.Len()
 	s.hand = id + 1
 	return s.isOpen(id)

@@ -22,10 +22,7 @@ type socket interface {
 
 // root returns the connection of package net inside c. It reports false if there is none.
 func (r *Reaper) root(c net.Conn) (own socket, ok bool) {
-	for range 8 { // layers
-		if c == nil {
-			return nil, false
-		}
+	for layers := 0; c != nil && layers < 8; layers++ {
 		switch inner := c.(type) {
 		case interface{ NetConn() net.Conn }:
 			c = inner.NetConn()

@@ -234,15 +234,11 @@ func (d *driver) probeNext(s *shard, c *outage.Count, most uint32) (passed uint3
 }
 
 // askWhenHeard asks the kernel when a connection was heard last, and not whether bytes wait. It
-// returns the time after the answer.
+// returns the time before the answer.
 func (d *driver) askWhenHeard(n *conn) (now mono.Time, open bool) {
-	ev, clock := &d.evidence, &d.reaper.watch.Clock
-	before := clock.Elapsed()
-	if !d.reaper.ask(n.Front.own(), configtable.TenYears, ev) {
-		return before, false
+	now = d.reaper.watch.Clock.Elapsed()
+	if open = d.reaper.ask(n.Front.own(), configtable.TenYears, &d.evidence); open {
+		d.noteHeard(&d.evidence, now)
 	}
-	now = clock.Elapsed()
-	ev.Took = now.Sub(before)
-	d.noteHeard(ev, now)
-	return now, true
+	return now, open
 }

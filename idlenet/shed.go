@@ -127,7 +127,7 @@ func (s *shard) mostSilent(sample, passes uint32, least time.Duration) (found si
 			continue
 		}
 		sample--
-		if _, lasted, ok := s.silenceOf(s.probed); ok && lasted >= max(least, found.lasted) {
+		if _, lasted := s.silenceOf(s.probed); lasted >= max(least, found.lasted) {
 			found = silent{s, s.probed, uint32(s.At(s.probed).Opened()), lasted}
 		}
 	}
@@ -135,16 +135,16 @@ func (s *shard) mostSilent(sample, passes uint32, least time.Duration) (found si
 }
 
 // silenceOf returns how long the peer of a connection sent nothing, and how long nothing was sent
-// in either direction. It reports false if the connection may not end.
-func (s *shard) silenceOf(id uint32) (peer, both time.Duration, ok bool) {
+// in either direction. Both are 0 if the connection may not end.
+func (s *shard) silenceOf(id uint32) (peer, both time.Duration) {
 	c := s.At(id)
 	if !c.Used() || c.Held() || !s.IsJudged(id, c) {
-		return 0, 0, false
+		return 0, 0
 	}
 	s.exact = true
 	defer func() { s.exact = false }()
 	peer, both, _ = s.Silence(id, c)
-	return peer, both, true
+	return peer, both
 }
 
 // shed ends the connection. It reports false if the connection may not end any more.
@@ -152,9 +152,9 @@ func (v silent) shed(protect time.Duration) bool {
 	s := v.shard
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	peer, both, ok := s.silenceOf(v.id)
+	peer, both := s.silenceOf(v.id)
 	c := s.At(v.id)
-	if !ok || both < protect || uint32(c.Opened()) != v.opened {
+	if both < protect || uint32(c.Opened()) != v.opened {
 		return false
 	}
 	reason := s.Watcher.NewError(reap.Shed)

@@ -296,10 +296,10 @@ func (s *shard) leave(id uint32, n *conn, now mono.Time) (next mono.Time) {
 	if c := s.http2[id]; c != nil && c.warned == nil {
 		c.warned = make(chan struct{}) // from now on serve waits for the GOAWAY
 		s.calls = append(s.calls, func() { s.reaper.spawn(c.sendGoAway) })
-		return now.Add(quiet)
+	} else {
+		e, own := s.Ends.Of(id), n.Front.own()
+		s.calls = append(s.calls, func() { s.tellQuiet(id, own, e) })
 	}
-	e, own := s.Ends.Of(id), n.Front.own()
-	s.calls = append(s.calls, func() { s.tellQuiet(id, own, e) })
 	return now.Add(quiet)
 }
 

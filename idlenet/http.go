@@ -317,7 +317,7 @@ func (s *shard) tellQuiet(id uint32, own socket, e *watch.End) {
 	defer s.telling.Unlock()
 	isNow := false
 	s.locked(func() {
-		if n := s.At(id); s.Ends.Of(id) == e && e.Told != 0 && n.Own&leaving != 0 && n.Own&requested == 0 && s.quietFor(id, n) >= quiet {
+		if n := s.At(id); s.Ends.Of(id) == e && n.Own&leaving != 0 && n.Own&requested == 0 && s.quietFor(id, n) >= quiet {
 			s.stopLeaving(n)
 			isNow = true
 		}

@@ -147,10 +147,7 @@ func (s *shard) LookAtEnded(id uint32, n *conn, e *watch.End, now mono.Time) (ne
 	case e.Told == 0: // it is just being told, or closed
 		return now.Add(quiet), true
 	}
-	closeAt := e.CloseAt
-	if now >= closeAt { // the server had no time to close it during outages
-		closeAt = closeAt.Add(s.Outages.At(now).Server.Within(e.Told, now))
-	}
+	closeAt := e.CloseAt.Add(s.Outages.At(now).Server.Within(e.Told, now)) // outages left it no time
 	switch {
 	case now >= closeAt:
 		s.stopLeaving(n)

@@ -107,7 +107,6 @@ func (r *Reaper) Stats() Stats {
 	for _, s := range r.shards {
 		s.locked(func() { all.Add(s.Count()) })
 	}
-	all.Connections = r.Connections()
 	all.RefusedBySource, all.RefusedByRate = r.refused.source.Load(), r.refused.rate.Load()
 	all.Refused = r.refused.room.Load() + all.RefusedBySource + all.RefusedByRate
 	r.mu.Lock()

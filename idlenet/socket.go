@@ -79,9 +79,7 @@ func (r *Reaper) keepAlive(own socket, d time.Duration) {
 		cfg.Idle, cfg.Interval, cfg.Count = kernel.KeepAlive(d)
 	}
 	err := tcp.SetKeepAliveConfig(cfg)
-	if err == nil {
-		_ = control(own, func(fd uintptr) { err = kernel.SetUserTimeout(int(fd), d) })
-	}
+	_ = control(own, func(fd uintptr) { err = errors.Join(err, kernel.SetUserTimeout(int(fd), d)) })
 	if err != nil {
 		r.watch.Warn(&r.warnings.keepalive, "setting keepalive", "remote", watch.NameOf(own.RemoteAddr()), "error", err)
 	}

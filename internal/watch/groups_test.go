@@ -304,6 +304,25 @@ func TestOneOfAGroupIsHeard(t *testing.T) {
 	require.Len(t, w.closed, 2999, "in time")
 }
 
+// TestClosedConnectionsMakeRoomInASample closes most connections of a network. The others send in
+// each tick, until it fails.
+func TestClosedConnectionsMakeRoomInASample(t *testing.T) {
+	w := newTown(t, 3000, 48)
+	w.live(40*time.Second, true, true)
+	for n := range 450 {
+		for id, c := range w.conns[:3000] {
+			if id < 48 {
+				c.Front.Heard = w.Clock.Stamp().Short()
+			} else if n == 20 {
+				w.Drop(uint32(id), c)
+			}
+		}
+		w.live(w.Clock.Tick(), false, true)
+	}
+	w.live(31*time.Second, false, true)
+	require.Contains(t, w.held(), network0)
+}
+
 // TestOneKindOfGroupsDisplacesNoOther has a small group of one name among more networks than are
 // watched, each of which is larger. The connections were opened in turn.
 func TestOneKindOfGroupsDisplacesNoOther(t *testing.T) {

@@ -287,15 +287,18 @@ func (all *samples[C]) listen(one *sample, now mono.Time) (needed bool) {
 	return true
 }
 
-// noteUsual tells a group what is usual among the members of its sample.
+// noteUsual tells a group what is usual among the members of its sample. Those that are closed, or
+// have another name now, make room: hear stops at the first member that was heard.
 func (all *samples[C]) noteUsual(one *sample) {
-	var count idleCount
-	for _, m := range one.members {
-		if all.isIn(one, &m) {
-			count.add(all.shard.LimitsOf(all.shard.conns.at(m.id)).ShortestIdle())
+	s, count := all.shard, idleCount{}
+	for i := len(one.members) - 1; i >= 0; i-- {
+		if m := &one.members[i]; all.isIn(one, m) {
+			count.add(s.LimitsOf(s.conns.at(m.id)).ShortestIdle())
+		} else if _, reaped := s.reapedSince(mono.Time(one.heard.Load()), m.id, m.opened); !reaped {
+			one.drop(i)
 		}
 	}
-	all.shard.Watcher.noteUsualOf(one.group, all.shard.Number, &count)
+	s.Watcher.noteUsualOf(one.group, s.Number, &count)
 }
 
 // hear finds out when the members of a sample were heard, until it finds one that was since the

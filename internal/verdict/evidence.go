@@ -85,7 +85,7 @@ func (lim *Limits) Hear(f *Facts, ev *Evidence, now mono.Time) (later bool) {
 	later = f.hearEarly(ev, now) || later
 	if later { // a sign of life, which answers all pings
 		f.Missed = 0
-		if lim.Heartbeat.PongsOnly && !f.Leaving {
+		if !f.Leaving {
 			f.LastPing = f.Heard.To
 		}
 	}
@@ -186,7 +186,7 @@ func (lim *Limits) CountReceived(f *Facts, ev *Evidence, counter *uint32, now mo
 	f.Taken = int(uint32(ev.Received) + 1 - *counter)
 	// Waiting bytes may complete the message: the server has to read them first.
 	enough := f.Taken >= lim.leastInWindow() || ev.Found == Unread
-	passed := f.Counting && now.Add(-ev.Took) >= f.RatedSince.Add(lim.Rate.Window) && enough
+	passed := now.Add(-ev.Took) >= f.RatedSince.Add(lim.Rate.Window) && enough
 	if passed || !f.Counting && now >= f.RatedSince {
 		*counter, f.RatedSince, f.Counting, f.Taken = uint32(ev.Received)+1, now, true, 0
 		if *counter == 0 { // it wrapped: one byte too many is counted

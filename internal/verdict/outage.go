@@ -74,7 +74,7 @@ func (all Outages) Add(added Outage, forget mono.Time) Outages {
 			union := Outage{From: min(o.From, added.From), To: max(o.To, added.To)}
 			union.Length = min(o.Length+added.Length, union.To.Sub(union.From))
 			union.More, union.Rest, union.Lost = max(o.More, added.More), max(o.Rest, added.Rest), min(o.lost(), added.lost())
-			if o.To == added.From || o.From == added.To { // the server ran in between, for less than a tick
+			if max(o.From, added.From) == min(o.To, added.To) { // the server ran in between, for less than a tick
 				union.count(o, added)
 			}
 			added = union
@@ -91,7 +91,8 @@ func (all Outages) Add(added Outage, forget mono.Time) Outages {
 // AddApart is Add for an outage of another part of the way. If two overlap, each counts.
 func (all Outages) AddApart(added Outage) Outages {
 	for _, o := range all {
-		if o.From < added.From && added.From <= o.To && o.To < added.To || added.From < o.From && o.From <= added.To && added.To < o.To {
+		order, overlap := cmp.Compare(o.From, added.From), max(o.From, added.From) <= min(o.To, added.To)
+		if overlap && order != 0 && order == cmp.Compare(o.To, added.To) { // neither lies in the other
 			apart := Outage{Length: o.Length + added.Length}
 			apart.count(o, added)
 			added.More, added.Rest = max(added.More, apart.More), max(added.Rest, apart.Rest)
@@ -261,9 +262,6 @@ func (lim *Limits) putOffLoop(d deadline, heard mono.Time, a *Away) mono.Time {
 	blocked := due.Sub(d.due) - a.Server.Within(d.since, due)
 	d.due = d.due.Add(min(max(blocked, 0), d.limit))
 	due, _ = lim.putOff(d, heard, a)
-	if again != (deadline{}) {
-		later, _ := lim.putOff(again, heard, a)
-		due = max(due, later)
-	}
-	return due
+	later, _ := lim.putOff(again, heard, a)
+	return max(due, later)
 }

@@ -58,7 +58,8 @@ var rules = [LastDue + 1]rule{
 		swept:  true,
 	},
 	reap.OverLimit: {
-		limit:  func(lim *Limits) time.Duration { return max(lim.Output.SoftFor, lim.largeFor()/MaxTimeouts) },
+		// Outages are remembered for MaxTimeouts limits.
+		limit:  func(lim *Limits) time.Duration { return max(lim.Output.SoftFor, LargeFor/MaxTimeouts) },
 		since:  func(f *Facts) mono.Time { return f.OverSince },
 		server: func(lim *Limits, f *Facts) bool { return lim.hard(f).due > 0 },
 		loop:   true,
@@ -228,20 +229,12 @@ func (lim *Limits) soft(f *Facts) deadline {
 	return after(f.OverSince, lim.Output.SoftFor, f.OverSince != 0)
 }
 
-// largeFor returns LargeFor with a hard limit. Outages are remembered for MaxTimeouts limits.
-func (lim *Limits) largeFor() time.Duration {
-	if lim.Output.Hard == 0 {
-		return 0
-	}
-	return LargeFor
-}
-
 func (lim *Limits) idle(r Reason, f *Facts) deadline {
 	limit := lim.IdleLimit(r)
 	if f.Held || f.Blind && r == reap.WriteIdle {
 		return none
 	}
-	return after(max(f.active(r).To, f.Noticed[r-1]), limit+Share(limit, lim.Jitter*f.Random), limit > 0)
+	return after(max(f.active(r).To, f.Noticed[r-1]), limit+Share(limit, lim.Jitter*f.Random), true)
 }
 
 func (lim *Limits) heartbeat(f *Facts) deadline {
@@ -257,7 +250,7 @@ func (lim *Limits) heartbeat(f *Facts) deadline {
 		alive = max(f.LastPing, f.Opened.To)
 	}
 	next := after(alive, h.Interval+Share(h.Interval, h.Jitter*f.Random), true)
-	if !h.PongsOnly && f.Heard.To <= f.LastPing.Add(-lim.Tick) { // it takes output before a ping
+	if f.Heard.To <= f.LastPing.Add(-lim.Tick) { // it takes output before a ping
 		next.due = max(next.due, f.LastPing.Add(h.Retry))
 	}
 	return next

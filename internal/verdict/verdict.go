@@ -23,7 +23,7 @@ const (
 )
 
 // IsIdle reports whether a reason is an idle event.
-func IsIdle(r Reason) bool { return r >= First && int(r) <= IdleReasons }
+func IsIdle(r Reason) bool { return int(r) <= IdleReasons }
 
 // Valid reports whether r is one of the reasons.
 func Valid(r Reason) bool { return r >= First && r <= Last }
@@ -115,7 +115,7 @@ func (lim *Limits) review(r Reason, raw deadline, due, now mono.Time, held bool)
 	if r == reap.HeartbeatTimeout {
 		limit = lim.Heartbeat.Interval
 	}
-	if due == raw.due || limit == 0 {
+	if due == raw.due {
 		return due
 	}
 	return min(due, now.Add(limit))
@@ -164,9 +164,6 @@ func (lim *Limits) holdEnd(since mono.Time, d deadline, whole time.Duration, hea
 		if o.From <= end {
 			end = end.Add(o.after(since))
 		}
-	}
-	if end == least {
-		return least
 	}
 	return max(least, min(end, lim.bound(d, heard, away.All)))
 }

@@ -25,6 +25,7 @@ func TestHear(t *testing.T) {
 		later bool
 	}{
 		{"the kernel cannot say for how long", Evidence{}, stamped, 0, false},
+		{"bytes came, and the kernel cannot say when", Evidence{Received: 1}, stamped, 0, false},
 		{"the kernel knows it exactly", silent(11*second + second/2), stamped, 19*second + second/2, false},
 		{"the kernel counts from the arrival, the reaper from the end of a slow handler", silent(25 * second), stamped, 19 * second, false},
 		{"bytes wait unread, as after a stall", Evidence{Found: Unread}, At(now), 0, true},
@@ -42,7 +43,7 @@ func TestHear(t *testing.T) {
 			require.Equal(t, tc.later, testLimits().Hear(f, &tc.ev, now))
 			require.Equal(t, tc.heard, f.Heard)
 			require.Equal(t, tc.exact, f.HeardAt)
-			require.Equal(t, !tc.later && tc.ev.Received == 0, f.Fresh)
+			require.Equal(t, !tc.later && !(tc.ev.Dated && tc.ev.Received > 0), f.Fresh)
 			require.Equal(t, tc.later, f.Missed == 0)
 			require.Equal(t, tc.ev.Found == Unread, f.Unread)
 		})
@@ -156,6 +157,7 @@ func TestCheckOutput(t *testing.T) {
 	lim.Output.Soft = 0
 	check(70*second, Evidence{Dated: true, Moved: 20, Queued: 5}, 11)
 	require.Zero(t, f.OverSince, "there is no soft limit")
+	require.Zero(t, f.Large, "nothing is kept without a hard limit")
 }
 
 // TestSentBytesCountThoughTheirAcknowledgementIsLost sends bytes that are retransmitted until an

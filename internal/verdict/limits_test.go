@@ -21,6 +21,7 @@ func TestPolls(t *testing.T) {
 		// Output is polled at most once in a tick.
 		{Limits{Stall: 50 * time.Millisecond}, 100 * time.Millisecond, 100 * time.Millisecond, 50 * time.Millisecond},
 		{Limits{Output: Output{Hard: 1 << 20}}, second, 8 * second, 0},
+		{Limits{Output: Output{Total: 1 << 20, SoftFor: second / 10}}, second, 8 * second, 0},
 		{Limits{Output: Output{Hard: 1 << 20, Soft: 1 << 10, SoftFor: 2 * second}}, 500 * time.Millisecond, 2 * second, 0},
 		{Limits{Output: Output{Soft: 1 << 10, SoftFor: time.Minute}, Stall: 20 * second}, 5 * second, 20 * second, 20 * second},
 		{Limits{HalfClosed: 60 * second}, 0, 0, 15 * second},
@@ -31,13 +32,17 @@ func TestPolls(t *testing.T) {
 		require.Equal(t, tc.output, tc.lim.PollOutput())
 		require.Equal(t, tc.quiet, tc.lim.PollQuiet())
 		require.Equal(t, tc.kernel, tc.lim.PollKernel(false), "%+v", tc.lim)
-		v := tc.lim.Judge(&Facts{Opened: At(second), Heard: At(second), Wrote: At(second), Output: 1}, neverAway, 2*second)
-		if tc.output != 0 {
-			require.Equal(t, mono.Time(2*second).Add(tc.output), v.Next, "%+v", v)
-		} else if tc.lim.Read != 0 {
-			require.Equal(t, mono.Time(second).Add(tc.lim.Read), v.Next, "%+v", v)
+		next := func(f Facts) mono.Time {
+			f.Opened, f.Heard, f.Wrote = At(second), At(second), At(second)
+			return tc.lim.Judge(&f, neverAway, 2*second).Next
+		}
+		seldom := next(Facts{})
+		require.Equal(t, tc.lim.Read == 0, seldom == mono.Time(2*second).Add(time.Hour), "no output waits")
+		for _, f := range []Facts{{Output: 1}, {OverSince: second}} {
+			require.Equal(t, min(seldom, mono.Time(2*second).Add(Shorter(tc.output, time.Hour))), next(f))
 		}
 	}
+	require.Equal(t, LargeFor/MaxTimeouts, (&Limits{Output: Output{Hard: 1}}).Longest(), "outages are remembered for LargeFor")
 	require.Equal(t, time.Duration(15*second), (&Limits{HalfClosed: 60 * second, Stall: second}).PollKernel(true), "sweeps find stalls")
 }
 

@@ -270,6 +270,8 @@ func TestAPeerThatWasHeardNeedsNoChance(t *testing.T) {
 	for heard, want := range map[mono.Time]mono.Time{79: 200, 80: 120, 81: 120} {
 		due, _ := lim.putOff(deadline{50, 50, 100}, heard, paused(outagesOf(60, 80)))
 		require.Equal(t, want, due, "heard at %d", heard)
+		bound := lim.bound(deadline{50, 50, 100}, heard, outagesOf(60, 80))
+		require.Equal(t, heard < 80, bound > 50+MaxTimeouts*50, "nor is it kept for longer, if heard at %d", heard)
 	}
 }
 
@@ -278,13 +280,14 @@ func TestTheDeadAreClosedInTheEnd(t *testing.T) {
 	const limit = 10 * time.Second
 	for name, tc := range map[string]struct{ stop, run, want time.Duration }{
 		"throttled":           {95 * time.Millisecond, 5 * time.Millisecond, 24*limit + 95*time.Millisecond},
+		"stops that touch":    {limit / 2, 0, 24*limit + limit/2},
 		"stops of a limit":    {limit, limit / 100, 24*limit + limit},
 		"stops of two limits": {2 * limit, 2 * limit, 24*limit + 9*limit + 2*limit}, // nine stops
 	} {
 		lim := Limits{Grace: 2 * time.Minute, Resend: 250 * time.Millisecond}
 		var all Outages
 		due := mono.Time(limit)
-		for at := mono.Time(second); at <= due; at = at.Add(tc.stop + tc.run) {
+		for at := mono.Time(second); at <= due && at < mono.Time(99*limit); at = at.Add(tc.stop + tc.run) {
 			all = add(all, at, at.Add(tc.stop), 0)
 			due, _ = lim.putOff(deadline{0, limit, mono.Time(limit)}, 0, paused(all))
 		}
@@ -365,7 +368,7 @@ func TestNoOutagePutsOffTheHardLimit(t *testing.T) {
 }
 
 func TestAHoldLastsOneMoreLimitLessThreeTicks(t *testing.T) {
-	held := &Away{HeldSince: 20 * second}
+	held := &Away{HeldSince: 20 * second, Holds: []mono.Time{20 * second, 1000 * second}} // the second is too late
 	for _, tc := range []struct {
 		name              string
 		read, hold, grace time.Duration
@@ -379,7 +382,8 @@ func TestAHoldLastsOneMoreLimitLessThreeTicks(t *testing.T) {
 		{"switched off", 10 * second, time.Hour, -1, 0},
 	} {
 		lim, f := testLimits(), &Facts{Opened: At(second), Heard: At(20 * second)}
-		lim.Read, lim.Hold, lim.Grace = tc.read, tc.hold, tc.grace
+		lim.Hold, lim.Grace = tc.hold, tc.grace
+		lim.Read, lim.Jitter, f.Random = tc.read/2, 1, 1 // jitter doubles it
 		due := mono.Time(20 * second).Add(tc.read + tc.by)
 		v := lim.Judge(f, held, due-1)
 		require.Equal(t, Wait, v.Act, tc.name)
@@ -435,6 +439,10 @@ func TestAHeldVerdictIsReviewed(t *testing.T) {
 	lim.Grace = time.Hour
 	v = lim.Judge(f, paused(outagesOf(20*second+second/2, 80*second)), 85*second)
 	require.Equal(t, Verdict{Due: Never, Next: 86 * second, PutOff: true}, v, "after one limit: a byte may have ended the grace")
+	next := lim.Judge(f, paused(outagesOf(20*second+second/2, 20*second+second*3/4)), 20*second+second*9/10).Next
+	require.Equal(t, mono.Time(21*second+second/4), next, "nothing is held: a look before the deadline finds nothing")
+	lim.Read, lim.Heartbeat, f.LastPing, f.Missed = 0, Heartbeat{Interval: second, Retry: 5 * second, MaxMissed: 1}, 21*second, 1
+	require.Equal(t, v, lim.Judge(f, paused(outagesOf(20*second+second/2, 80*second)), 85*second), "then the next ping is due")
 }
 
 // TestLateIsCountedFromTheDeadlineAfterAnOutage has an outage of the loop.
@@ -462,6 +470,9 @@ func TestOverlappingOutagesOfTwoPartsAreBounded(t *testing.T) {
 	require.LessOrEqual(t, all[0].beyond(0, limit), 100*(length-limit))
 	same := all.AddApart(all[0])
 	require.Equal(t, all, same, "one outage that both parts have counts once")
+	for _, apart := range []Outage{lasting(-2, -1, 1), lasting(at+second, at+2*second, second)} {
+		require.Equal(t, all.Add(apart, 0), all.AddApart(apart), "they do not overlap")
+	}
 
 	first := Outage{From: 0, To: mono.Time(length), Length: length}
 	second := Outage{From: mono.Time(limit), To: mono.Time(limit + length), Length: length}

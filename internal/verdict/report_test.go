@@ -119,7 +119,7 @@ func TestHeartbeatTimeoutLastsSinceTheLastSignOfLife(t *testing.T) {
 			lim.Heartbeat.PongsOnly = tc.pongsOnly
 			f := &Facts{Opened: At(second), Heard: Span{19 * second, 20 * second}, HeardAt: tc.heardAt, Random: tc.random}
 			if tc.pongsOnly {
-				f.LastPing = 20 * second
+				f.LastPing, f.Heard = 20*second, At(22*second)
 			}
 			for _, at := range tc.pings {
 				require.Equal(t, Ping, lim.Judge(f, neverAway, at).Act)
@@ -138,19 +138,19 @@ func TestHeartbeatTimeoutLastsSinceTheLastSignOfLife(t *testing.T) {
 // counts as lateness only if the kernel knows the instant.
 func TestLateIsTheTimeSinceTheDeadlineOfAnUndatedConnection(t *testing.T) {
 	lim := testLimits()
-	lim.Read, lim.All = 10*second, 10*second
-	f := &Facts{Opened: At(second), Heard: Span{19 * second, 20 * second}, Wrote: At(second)}
-	for _, r := range []Reason{reap.ReadIdle, reap.AllIdle} {
+	lim.Read, lim.Write, lim.All = 10*second, 10*second, 10*second
+	f := &Facts{Opened: At(second), Heard: Span{19 * second, 20 * second}, Wrote: Span{19 * second, 20 * second}}
+	for _, r := range []Reason{reap.ReadIdle, reap.WriteIdle, reap.AllIdle} {
 		v := Verdict{Act: Raise, Reason: r, Due: 30 * second}
 		p := lim.Report(v, f, 30*second+second/10)
 		require.Equal(t, time.Second/10, p.Late)
 		require.Equal(t, 10*time.Second+time.Second/10, p.Lasted, "at least that")
 
-		f.HeardAt = 19*second + second/4
+		f.HeardAt, f.WroteAt = 19*second+second/4, 19*second+second/4
 		p = lim.Report(v, f, 30*second+second/10)
 		require.Equal(t, time.Second/10+3*time.Second/4, p.Late, "the kernel knows better")
 		require.Equal(t, 10*time.Second+time.Second/10+3*time.Second/4, p.Lasted)
-		f.HeardAt = 0
+		f.HeardAt, f.WroteAt = 0, 0
 	}
 	f.Noticed[reap.ReadIdle-1] = 30 * second
 	f.HeardAt = 19 * second

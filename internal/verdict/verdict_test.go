@@ -102,6 +102,8 @@ func TestHeartbeats(t *testing.T) {
 	require.Equal(t, mono.Time(225*second), lim.Judge(f, neverAway, 170*second).Next, "without jitter all pings come at the interval")
 	lim.Heartbeat.Jitter = 0.2
 	require.Equal(t, mono.Time(237*second), lim.Judge(f, neverAway, 170*second).Next, "the first ping comes up to a fifth later")
+	lim.Heartbeat.Retry, f.Heard = 100*second, At(170*second)
+	require.Equal(t, mono.Time(242*second), lim.Judge(f, neverAway, 170*second).Next, "the last one was answered")
 }
 
 func TestPongsOnly(t *testing.T) {
@@ -247,12 +249,11 @@ func (l *life) ends(lim *Limits, to mono.Time) mono.Time {
 }
 
 func TestLimitsThatChangeAreReadyAgain(t *testing.T) {
-	lim := Limits{Horizon: time.Hour}
-	for _, lim.Read = range []time.Duration{0, time.Second, 0} {
-		lim.Ready()
-		act := lim.Judge(&Facts{}, &Away{}, mono.Time(time.Minute)).Act
-		require.Equal(t, lim.Read > 0, act == Raise)
-	}
+	lim := Limits{Horizon: time.Hour, Read: time.Second}
+	lim.Ready()
+	lim.Read, lim.All = 0, time.Second
+	lim.Ready()
+	require.Equal(t, reap.AllIdle, lim.Judge(&Facts{}, &Away{}, mono.Time(time.Minute)).Reason)
 }
 
 // TestSequencesOfOutages has living peers and peers that vanish before the first outage.

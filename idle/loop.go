@@ -144,9 +144,9 @@ func (l *loop) nextLook() mono.Time {
 	return next
 }
 
-// nextDue returns when the loop needs the next task.
+// nextDue returns when the loop needs the next task. It is in the past if there is work left.
 func (l *loop) nextDue() mono.Time {
-	if l.outputs.isSweeping() {
+	if l.outputs.isSweeping() || l.outputs.mustShed() || l.busy.count != nil || !l.IsAdapted() {
 		return 0
 	}
 	return min(l.nextLook(), l.outputs.due, l.outputs.marks.due, l.Groups.Due())

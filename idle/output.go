@@ -7,9 +7,8 @@ import (
 	"github.com/idlewheel/idlewheel/reap"
 )
 
-// sweepOutput begins or continues a sweep until its time is spent. It reports whether there is
-// more.
-func (l *loop) sweepOutput(spent func() bool) (more bool) {
+// sweepOutput begins or continues a sweep until its time is spent.
+func (l *loop) sweepOutput(spent func() bool) {
 	w := &l.outputs.sweep
 	if !w.isSweeping() {
 		switch now := l.clock.Elapsed(); {
@@ -17,17 +16,11 @@ func (l *loop) sweepOutput(spent func() bool) (more bool) {
 			w.begin(l.Len(), mono.Stamp(l.heardAt.Load()), l.clock.Stamp(), now)
 		case isHigh(l.outputs.all, l.outputs.totalLimit) && now >= w.beganAt.Add(l.clock.Tick()):
 			w.next, w.end, w.turns, w.beganAt = 0, l.Len(), 0, now // besides those that are due
-		default:
-			return false
 		}
 	}
-	for w.isSweeping() {
-		if spent() {
-			return true
-		}
+	for w.isSweeping() && !spent() {
 		l.sweepStep(min(w.next+sweepStep, w.end))
 	}
-	return false
 }
 
 // sweepStep sweeps the connections before the given id. Without output it reads only two cache

@@ -31,7 +31,7 @@ type taskState struct {
 	// Atomic.
 	dueAt    atomic.Int64                 // copy of due
 	followed atomic.Pointer[outage.State] // the findings of the Monitor that the loop knows
-	version  atomic.Int64                 // of the settings by which all connections are judged
+	version  atomic.Int64                 // of the settings that the loop follows
 	posted   atomic.Bool                  // a task is on its way
 	postedAt atomic.Int64                 // the time at which that task was posted
 }
@@ -64,56 +64,40 @@ func (l *loop) run(context.Context) error {
 	for !l.IsAdapted() && l.stop == nil && l.clock.Elapsed() < half {
 		l.AdaptSome(adaptStep)
 	}
-	groups := l.stepGroups(half)
+	for l.Groups.Step() && l.clock.Elapsed() < half {
+	}
 	spentHalf := func() bool { return l.stop != nil || l.clock.Elapsed() >= half }
-	sweeps := l.sweepOutput(spentHalf)
-	compares := marker{l}.compareAll(spentHalf)
+	l.sweepOutput(spentHalf)
+	marker{l}.compareAll(spentHalf)
 	l.shedOutput(nil)
 	l.shed(spent)
 	l.noteStall(entered, l.clock.Stamp())
-	more := l.advance(spent)
+	l.advance(spent)
 	l.Counters.LoopDelay = 0
-	if due := l.nextLook(); more && due != never {
-		l.Counters.LoopDelay = max(l.clock.Elapsed().Sub(due), 0)
+	if due := l.nextLook(); due <= l.clock.Read() {
+		l.Counters.LoopDelay = l.clock.Elapsed().Sub(due)
 	}
-	l.noteStall(entered, l.clock.Stamp())
 	l.publish(l.clock.Stamp())
-	l.task.setDue(l.nextDue())
-	more = more || sweeps || compares || groups || l.hasMore()
+	due := l.nextDue()
+	l.task.setDue(due)
 	l.Outages.Ran(l.clock.Elapsed())
-	if !more {
-		l.task.version.Store(l.Set.Version)
-	}
 	l.task.posted.Store(false) // from here on the driver may post the next task
-	if more {
+	if due <= l.clock.Read() {
 		l.task.more()
 	}
 	return l.stop
 }
 
-// hasMore reports whether the loop needs another task soon, besides for looks, sweeps and groups.
-func (l *loop) hasMore() bool { return l.busy.count != nil || !l.IsAdapted() || l.outputs.mustShed() }
-
-// stepGroups looks at groups until an instant. It reports whether there is more.
-func (l *loop) stepGroups(end mono.Time) (more bool) {
-	for more = l.Groups.Step(); more && l.clock.Elapsed() < end; {
-		more = l.Groups.Step()
-	}
-	return more
-}
-
 // advance looks at the connections and calls the timers that are due, in turns, until its time is
-// spent. It reports whether there may be more.
-func (l *loop) advance(spent func() bool) (more bool) {
-	more = true
-	for more && !spent() { // one at a time: each handler may take a millisecond
+// spent.
+func (l *loop) advance(spent func() bool) {
+	for more := true; more && !spent(); { // one at a time: each handler may take a millisecond
 		entered := l.clock.Stamp()
 		looks := l.Schedule.Advance(1)
 		timers := l.timers.Advance(l.clock.Read())
 		l.noteStall(entered, l.clock.Stamp()) // the next one may be late by it
 		more = looks || timers
 	}
-	return more
 }
 
 // follow switches to the settings in force. Each watched connection is judged by them after
@@ -131,9 +115,7 @@ func (l *loop) followed() {
 		l.isPong = h.IsPong
 	}
 	l.outputs.follow(l.Set, l.clock.Elapsed())
-	if l.Open == 0 {
-		l.task.version.Store(l.Set.Version)
-	}
+	l.task.version.Store(l.Set.Version)
 }
 
 // noteLateTask records that this loop was blocked, if the task was posted long ago and the process

@@ -113,30 +113,29 @@ func (l marker) planMarks() {
 }
 
 // compareAll compares the outputs of all connections that wait, once a tick, until its time is
-// spent. It reports whether there is more.
-func (l marker) compareAll(spent func() bool) (more bool) {
+// spent.
+func (l marker) compareAll(spent func() bool) {
 	m := &l.outputs.marks
+	if l.clock.Read() < m.due {
+		return
+	}
 	if len(m.round) == 0 {
-		if l.clock.Read() < m.due {
-			return false
-		}
 		m.round = slices.AppendSeq(m.round, maps.Keys(m.waiting))
 	}
-	for more = false; len(m.round) > 0 && !(more && spent()); more = true {
+	for len(m.round) > 0 {
 		last := len(m.round) - 1
 		id := m.round[last]
 		m.round = m.round[:last]
 		if _, waits := m.waiting[id]; waits {
 			l.compare(id, l.At(id))
 		}
-	}
-	if len(m.round) > 0 {
-		return true
+		if last > 0 && spent() {
+			return
+		}
 	}
 	if m.due = never; len(m.waiting) > 0 {
 		m.due = l.clock.Read() + 1
 	}
-	return false
 }
 
 // compare compares the output of a connection with the marks, and tells OnWritable if it has passed

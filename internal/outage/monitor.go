@@ -73,6 +73,7 @@ type Count struct {
 	From, To mono.Time
 	Least    int       // so many are enough
 	until    mono.Time // verdicts wait until then, if they are not held
+	told     bool      // that they are held; owned by the caller of Step
 	busy     atomic.Int32
 }
 
@@ -106,7 +107,6 @@ type Monitor struct {
 	Outages uint64
 	Time    time.Duration
 	Holds   uint64
-	held    bool
 }
 
 // Init starts the Monitor at an instant.
@@ -118,7 +118,6 @@ func (m *Monitor) Init(now mono.Time) {
 // Resume restarts the Monitor after a time without connections. It ends a hold.
 func (m *Monitor) Resume(now mono.Time) {
 	m.hear(max(m.heard, now))
-	m.held = false
 	m.dropCount()
 }
 
@@ -201,11 +200,10 @@ func (m *Monitor) wait(to mono.Time, rule Rule) (f Finding) {
 	count := m.State().Count
 	switch {
 	case !rule.Hold: // an update of the Rule may have switched it off
-		m.held = false
 		m.dropCount()
 	case count != nil && count.enough():
-		if !m.held {
-			m.held = true
+		if !count.told {
+			count.told = true
 			m.Holds++
 			return Finding{Held: silence}
 		}
@@ -285,7 +283,7 @@ func (m *Monitor) dropCount() {
 // learn records a held silence as normal traffic if it follows maxHolds consecutive holds: these
 // peers are regularly silent together.
 func (m *Monitor) learn(heard, now mono.Time, rule Rule) {
-	if m.ended == 0 || m.heard.Sub(m.ended) > rule.Usual {
+	if m.heard.Sub(m.ended) > rule.Usual {
 		m.inARow = 0
 	}
 	if m.inARow++; m.inARow > maxHolds {
@@ -297,7 +295,7 @@ func (m *Monitor) learn(heard, now mono.Time, rule Rule) {
 // which are recorded already. The last byte may have come a tick before the clock reported it. A
 // hold that is given up puts no verdict off: the held ones are due, also if their loop is late.
 func (m *Monitor) endHold(now mono.Time, rule Rule, givenUp bool) Finding {
-	m.held, m.ended = false, now
+	m.ended = now
 	length := now.Sub(m.heard) - m.stopped
 	s := *m.State()
 	silent := verdict.Outage{From: m.heard.Add(-rule.Tick), To: now, Length: length + rule.Tick}

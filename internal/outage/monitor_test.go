@@ -221,6 +221,11 @@ func TestVerdictsWaitForACount(t *testing.T) {
 	began := s.State().Count.To
 	require.Equal(t, began, s.State().HeldSince(began.Add(second-1)), "an eighth of the timeout")
 	require.Zero(t, s.State().HeldSince(began.Add(second)))
+	s.run(5 * second)
+	s.step(4 * tick)
+	require.Nil(t, s.State().Count, "a loop counts once in each State")
+	s.step(tick)
+	require.NotNil(t, s.State().Count, "all are counted again after a gap")
 	require.False(t, s.isHeld())
 }
 
@@ -229,8 +234,9 @@ func TestDelaysAreNoSilence(t *testing.T) {
 	s.step(tick)
 	before := s.silence(s.now)
 	s.step(3 * tick)
-	require.Empty(t, s.all(), "it is no gap")
-	require.Equal(t, before+tick, s.silence(s.now))
+	s.step(2 * tick)
+	require.Empty(t, s.all(), "they are no gaps")
+	require.Equal(t, before+3*tick, s.silence(s.now), "one tick is no delay")
 }
 
 func TestNoHoldIfItIsSwitchedOff(t *testing.T) {
@@ -493,6 +499,9 @@ func TestAHoldIsGivenUp(t *testing.T) {
 	require.Empty(t, s.State().Silent, "no verdict is put off any more")
 	s.run(4 * s.rule.Longest)
 	require.EqualValues(t, 1, s.Holds, "no connection has been busy since")
+	s.down = false
+	s.run(second)
+	require.Less(t, s.calm.Worst(s.now, s.rule.calm()), 5*s.rule.Longest, "the hold itself is no usual silence")
 }
 
 func TestResume(t *testing.T) {

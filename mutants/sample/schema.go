@@ -197,7 +197,7 @@ func (v visitor) returns(s *ast.ReturnStmt) {
 		if len(s.Results) == len(types) && types[i] == "bool" {
 			v.condition(e, false)
 		} else {
-			zero = zero && slices.Contains([]string{"nil", "0", `""`}, v.text(e))
+			zero = zero && slices.Contains([]string{"nil", "0", `""`, types[i] + "{}"}, v.text(e))
 		}
 	}
 	if !zero {

@@ -135,10 +135,8 @@ func (a *acceptors) accept(ln net.Listener, loop *gnet.Client) {
 
 // survive logs an error of accepting or opening a connection. The next attempt may succeed.
 func (a *acceptors) survive(err error) {
-	if errors.Is(err, syscall.EMFILE) {
-		if fd, ok := lowestFree(); !ok || fd >= a.budget.full() {
-			a.runShort()
-		}
+	if errors.Is(err, syscall.EMFILE) && lowestFree() >= a.budget.full() {
+		a.runShort()
 	}
 	if a.failed.Allow() {
 		a.log.Warn("a connection could not be accepted", "error", err)
@@ -196,7 +194,7 @@ func (a *acceptors) open(conn net.Conn, loop *gnet.Client) {
 		a.leave(from)
 		unknown := errors.New("the poller does not take it: see fs.epoll.max_user_watches")
 		a.survive(fmt.Errorf("opening a connection: %w", cmp.Or(err, unknown)))
-	} else if full := a.budget.full(); full > 0 && e.descriptor >= full {
+	} else if e.descriptor >= a.budget.full() {
 		a.runShort()
 	}
 }
@@ -236,8 +234,8 @@ func (a *acceptors) followDescriptors() {
 	for sleep(a.accepting, shortagePoll) {
 		// Connections are opened and closed while descriptors are counted.
 		before := a.room.taken.Load()
-		used, ok := descriptorsInUse()
-		if ok && a.room.grow(int(min(before, a.room.taken.Load()))+a.budget.full()-used) {
+		used := descriptorsInUse()
+		if a.room.grow(int(min(before, a.room.taken.Load())) + a.budget.full() - used) {
 			a.log.Warn("descriptors suffice again", "room", a.room.size())
 			return
 		}

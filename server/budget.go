@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math"
 
 	"github.com/idlewheel/idlewheel/admin"
 )
@@ -33,18 +34,15 @@ type budget struct {
 	wanted    int // Config.Idle.MaxConnections
 }
 
-func newBudget(cfg *Config, listeners int) (b budget, err error) {
-	b = budget{wanted: cfg.Idle.MaxConnections, loops: cfg.NumEventLoop, listeners: listeners}
-	if b.allowed, err = descriptorLimit(); err != nil {
-		return b, fmt.Errorf("server: %w", err)
+func newBudget(cfg *Config, listeners int) budget {
+	b := budget{
+		allowed: descriptorLimit(), inUse: descriptorsInUse(),
+		loops: cfg.NumEventLoop, listeners: listeners, wanted: cfg.Idle.MaxConnections,
 	}
 	if cfg.Admin.Addr != "" {
 		b.admin = admin.MaxConnections + 1
 	}
-	if b.allowed > 0 {
-		b.inUse, _ = descriptorsInUse()
-	}
-	return b, nil
+	return b
 }
 
 // connections returns the number of connections that there is room for at the start, 0 if there is
@@ -101,10 +99,10 @@ func (b budget) String() string {
 }
 
 // full returns the descriptor at which accepting is paused, no matter what the lower ones are used
-// for; 0 if it is not known.
+// for; math.MaxInt if it is not known.
 func (b budget) full() int {
 	if b.allowed == 0 {
-		return 0
+		return math.MaxInt
 	}
 	return b.allowed - reserve/2 - b.admin - b.arriving()
 }

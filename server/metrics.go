@@ -46,10 +46,6 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	send(reloads, prometheus.CounterValue, float64(s.Reloads), "applied")
 	send(reloads, prometheus.CounterValue, float64(s.FailedReloads), "failed")
 	send(droppedLogs, prometheus.CounterValue, float64(s.DroppedLogs))
-	open, ok := descriptorsInUse()
-	if !ok { // all of them
-		open = s.MaxDescriptors
-	}
-	send(openDescriptors, prometheus.GaugeValue, float64(open))
+	send(openDescriptors, prometheus.GaugeValue, float64(descriptorsInUse()))
 	send(maxDescriptors, prometheus.GaugeValue, float64(s.MaxDescriptors))
 }

@@ -56,12 +56,10 @@ func (set *setup) pressure(connections, limit int) (p Pressure) {
 	if limit > 0 {
 		p.Connections = min(float64(connections)/float64(limit), 1) // the limit may have been lowered
 	}
-	if full := set.budget.full(); full > 0 {
-		p.Descriptors = 1
-		// At least fd descriptors are in use, and more if there are gaps above the lowest free one.
-		if fd, ok := lowestFree(); ok {
-			p.Descriptors = float64(max(fd, set.budget.inUse+connections)) / float64(full)
-		}
+	if b := set.budget; b.allowed > 0 {
+		// More are in use if there are gaps above the lowest free one.
+		used := max(lowestFree(), b.inUse+connections)
+		p.Descriptors = min(float64(used)/float64(b.full()), 1)
 	}
 	if limit := debug.SetMemoryLimit(-1); limit < math.MaxInt64 && limit > 0 {
 		// The live heap at the last collection: garbage is no pressure.

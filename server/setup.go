@@ -23,9 +23,8 @@ func newSetup(ctx context.Context, cfg *Config) (*setup, error) {
 		return set, err
 	}
 	set.listeners = append(set.listeners, cfg.Listeners...)
-	if set.budget, err = newBudget(cfg, len(set.listeners)); err == nil {
-		set.limit, err = set.budget.connections()
-	}
+	set.budget = newBudget(cfg, len(set.listeners))
+	set.limit, err = set.budget.connections()
 	if err == nil && set.limit < cfg.Idle.MaxConnections {
 		cfg.Logger.Warn("fewer connections than configured", "limit", set.limit, "because", set.budget.why(set.limit))
 	}

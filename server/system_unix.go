@@ -14,40 +14,47 @@ import (
 )
 
 // descriptorLimit returns the limit of descriptors of the process, which the Go runtime has raised
-// to the hard limit.
-func descriptorLimit() (int, error) {
+// to the hard limit. It returns 0 if the system does not tell.
+func descriptorLimit() int {
 	var lim unix.Rlimit
-	err := unix.Getrlimit(unix.RLIMIT_NOFILE, &lim)
+	_ = unix.Getrlimit(unix.RLIMIT_NOFILE, &lim)
 	// The field is signed on some systems, where -1 is no limit.
-	return int(min(uint64(lim.Cur), 1<<30)), os.NewSyscallError("getrlimit", err)
+	return int(min(uint64(lim.Cur), 1<<30))
 }
 
 // descriptorsInUse returns the number of open descriptors of the process. On systems without /proc
-// it returns the lowest free descriptor. It returns false if there is no free one.
-func descriptorsInUse() (int, bool) {
+// it returns the lowest free descriptor.
+func descriptorsInUse() int {
 	const dir = "/proc/self/fd"
 	// Since Linux 6.2 the size of the directory is their number. Before, it is 0, and a list of
 	// 10,000 descriptors takes 16 ms. Other systems report another size.
 	var dirStat unix.Stat_t
-	if runtime.GOOS == "linux" && unix.Stat(dir, &dirStat) == nil && dirStat.Size > 0 {
-		return int(dirStat.Size), true
+	if _ = unix.Stat(dir, &dirStat); runtime.GOOS == "linux" && dirStat.Size > 0 {
+		return int(dirStat.Size)
 	}
+	return listDescriptors(dir)
+}
+
+func listDescriptors(dir string) int {
 	names, err := os.ReadDir(dir)
 	if err != nil {
 		return lowestFree()
 	}
-	return max(len(names)-1, 0), true // one of them is the directory itself
+	return len(names) - 1 // one of them is the directory itself
 }
 
-// lowestFree returns the lowest free descriptor, which the kernel gives to the next connection. It
-// returns false if there is none.
-func lowestFree() (int, bool) {
+// lowestFree returns the lowest free descriptor, which the kernel gives to the next connection, or
+// the limit if none is free.
+func lowestFree() int {
 	fd, err := unix.FcntlInt(0, unix.F_DUPFD_CLOEXEC, 0)
-	if err != nil {
-		return 0, err == unix.EBADF
+	switch err {
+	case nil:
+		_ = unix.Close(fd)
+		return fd
+	case unix.EBADF: // it is 0
+		return 0
 	}
-	_ = unix.Close(fd)
-	return fd, true
+	return descriptorLimit()
 }
 
 // lock keeps other servers from listening on a unix socket in a directory until unlock is called.

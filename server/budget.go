@@ -80,7 +80,7 @@ func (b budget) bound(limit int) int {
 
 // why returns the reason why a limit of connections is not higher.
 func (b budget) why(limit int) string {
-	if most := b.most(); most > 0 && limit >= most && limit != b.wanted {
+	if limit > 0 && limit == b.most() {
 		return b.String()
 	}
 	return "as configured"

@@ -69,7 +69,7 @@ func mistakeOf(network, at string) string {
 			return fmt.Sprintf("the path has %d bytes: set at most %d", n, longestUnix)
 		}
 	case "fd":
-		if fd, err := strconv.Atoi(at); err != nil || fd < 3 {
+		if fd, _ := strconv.Atoi(at); fd < 3 {
 			return "set the number of an inherited socket, which is 3 or more"
 		}
 	default:
@@ -171,30 +171,21 @@ func (s *socket) Close() error {
 	return s.UnixListener.Close()
 }
 
-// removeDead removes a socket that nothing listens on. It refuses a file of another kind, and the
-// socket of a live server, which may not listen yet.
+// removeDead removes a socket that nothing listens on. It refuses a file of another kind. The socket
+// of a live server, which may not listen yet, stays, and bind refuses its address. A full backlog
+// and a datagram socket refuse a connection in other ways than a dead server.
 func removeDead(name string) error {
-	info, err := os.Lstat(name)
-	switch {
-	case errors.Is(err, os.ErrNotExist):
-		return nil
-	case err != nil:
-		return err
-	case info.Mode()&os.ModeSocket == 0:
+	if info, err := os.Lstat(name); err == nil && info.Mode()&os.ModeSocket == 0 {
 		return fmt.Errorf("%s: a file that is not a socket is there", name)
 	}
 	c, err := net.Dial("unix", name)
-	switch {
-	case err == nil:
+	if err == nil {
 		_ = c.Close()
-	case errors.Is(err, syscall.ECONNREFUSED) && !isBound(name):
-		return os.Remove(name)
-	case errors.Is(err, os.ErrNotExist):
-		return nil
 	}
-	// The server is alive, or it is not known to be dead: a full backlog or a datagram socket
-	// refuse in other ways.
-	return fmt.Errorf("%s: %w", name, syscall.EADDRINUSE)
+	if errors.Is(err, syscall.ECONNREFUSED) && !isBound(name) {
+		return os.Remove(name)
+	}
+	return nil
 }
 
 // isBound reports whether a process has bound a unix socket to a path, on Linux. It may not listen

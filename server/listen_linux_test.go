@@ -10,6 +10,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -113,7 +114,7 @@ func TestAllOrNone(t *testing.T) {
 	_, err = all(t, false, addr, "unix://"+name, "192.0.2.1:0")
 	require.ErrorContains(t, err, "server: cannot listen: listen tcp 192.0.2.1:0")
 	require.NoFileExists(t, name)
-	again, err := all(t, false, addr, "unix://"+name)
+	again, err := all(t, false, addr, "unix://"+name, "unix://@"+name)
 	require.NoError(t, err)
 	for _, ln := range again {
 		require.NoError(t, ln.Close())
@@ -122,8 +123,18 @@ func TestAllOrNone(t *testing.T) {
 }
 
 func TestADirectoryThatTakesNoSocket(t *testing.T) {
-	_, err := all(t, false, "unix:///proc/s")
-	require.ErrorContains(t, err, "server: cannot listen: listen unix /proc/s: bind: ")
+	for addr, want := range map[string]string{"/proc/s": "listen unix /proc/s: bind: ", "/no/s": "open /no: "} {
+		_, err := all(t, false, "unix://"+addr)
+		require.ErrorContains(t, err, "server: cannot listen: "+want)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		unlock, err := lock(dir)
+		require.NoError(t, err)
+		defer unlock()
+		_, err = all(t, false, "unix://"+dir+"/s")
+		require.ErrorContains(t, err, "server: cannot listen: locking "+dir)
+	})
 }
 
 func TestASocketThatWasReplacedIsKept(t *testing.T) {

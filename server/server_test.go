@@ -351,7 +351,7 @@ func TestTheSocketOfAnotherServerIsNotDeleted(t *testing.T) {
 
 	ln := sockets.Listen(t, "unix", name)
 	err := run(t.Context(), cfg)
-	require.ErrorContains(t, err, name+": address already in use")
+	require.ErrorContains(t, err, name+": bind: address already in use: stop the server that listens there")
 	require.ErrorIs(t, err, syscall.EADDRINUSE)
 	probe, err := ln.Accept() // of New
 	require.NoError(t, err)

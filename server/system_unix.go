@@ -64,10 +64,11 @@ func lock(dir string) (unlock func(), err error) {
 		return nil, err
 	}
 	for began := time.Now(); ; time.Sleep(time.Millisecond) {
-		switch err := unix.Flock(int(d.Fd()), unix.LOCK_EX|unix.LOCK_NB); {
-		case err == nil:
+		err := unix.Flock(int(d.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
 			return func() { _ = d.Close() }, nil
-		case err != unix.EWOULDBLOCK && err != unix.EINTR, time.Since(began) > lockTimeout:
+		}
+		if time.Since(began) > lockTimeout {
 			_ = d.Close()
 			return nil, fmt.Errorf("locking %s: %w", dir, err)
 		}
@@ -78,8 +79,8 @@ func lock(dir string) (unlock func(), err error) {
 const lockTimeout = 5 * time.Second
 
 func isListening(fd int) bool {
-	listening, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ACCEPTCONN)
-	return err == nil && listening != 0
+	listening, _ := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ACCEPTCONN)
+	return listening != 0
 }
 
 func sharePort(_, _ string, conn syscall.RawConn) (err error) {

@@ -22,11 +22,12 @@ import (
 )
 
 const (
-	// An acceptor that cannot accept tries again after minAcceptPause, and then after twice the
-	// pause before. New clients wait meanwhile, so the pause does not grow to a second as in
-	// net/http: a hundred errors in a row take less than that.
-	minAcceptPause = time.Millisecond
-	maxAcceptPause = 8 * time.Millisecond
+	// An acceptor that cannot accept tries again after acceptPause. New clients wait meanwhile, so
+	// the pause does not grow to a second as in net/http: a hundred errors in a row take less than
+	// that.
+	acceptPause = 4 * time.Millisecond
+	// stopPoll is the interval at which the end of accepting is checked.
+	stopPoll = time.Millisecond
 	// maxStopWait bounds the wait for acceptors to leave Accept: a listener may have no deadlines
 	// although it says so.
 	maxStopWait = time.Second
@@ -85,14 +86,15 @@ func (a *acceptors) stop(refuse bool) {
 	a.stopping.Store(true)
 	for _, ln := range a.listeners {
 		// A listener without deadlines cannot be kept.
-		patient, ok := ln.(interface{ SetDeadline(time.Time) error })
-		if refuse || !ok || patient.SetDeadline(time.Unix(1, 0)) != nil {
+		if patient, ok := ln.(interface{ SetDeadline(time.Time) error }); ok && !refuse {
+			_ = patient.SetDeadline(time.Unix(1, 0))
+		} else {
 			_ = ln.Close()
 		}
 	}
 	// An acceptor that was woken by the deadline, but has not run yet, may accept one more client.
-	for waited := time.Duration(0); a.busy.Load() > 0 && waited < maxStopWait; waited += minAcceptPause {
-		time.Sleep(minAcceptPause)
+	for waited := time.Duration(0); a.busy.Load() > 0 && waited < maxStopWait; waited += stopPoll {
+		time.Sleep(stopPoll)
 	}
 	a.end()
 }
@@ -109,7 +111,6 @@ func (a *acceptors) wait(alive context.Context) {
 
 // accept accepts connections of a listener for a loop, until accepting ends.
 func (a *acceptors) accept(ln net.Listener, loop *gnet.Client) {
-	pause := time.Duration(0)
 	for {
 		a.busy.Add(1)
 		conn, err := ln.Accept()
@@ -117,19 +118,17 @@ func (a *acceptors) accept(ln net.Listener, loop *gnet.Client) {
 			a.open(conn, loop)
 		}
 		a.busy.Add(-1)
-		switch {
-		case err == nil:
-			pause = 0
-		case a.stopping.Load():
-			return
-		case errors.Is(err, net.ErrClosed): // by its owner
-			a.survive(err)
-			return
-		default:
-			pause = min(max(2*pause, minAcceptPause), maxAcceptPause)
-			a.survive(err)
-			sleep(a.accepting, pause)
+		if err == nil {
+			continue
 		}
+		if a.stopping.Load() {
+			return
+		}
+		a.survive(err)
+		if errors.Is(err, net.ErrClosed) { // by its owner
+			return
+		}
+		sleep(a.accepting, acceptPause)
 	}
 }
 

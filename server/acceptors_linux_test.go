@@ -51,11 +51,13 @@ func TestErrorsOfAcceptAreSurvived(t *testing.T) {
 				Listeners: []net.Listener{ln}, NumEventLoop: 2, Idle: idle.Config{ReadTimeout: time.Hour}, Logger: logTo(&log),
 			})
 			live := visit(t, s.Addr())
+			began := time.Now()
 			ln.left.Store(100)
 			for range 4 { // each acceptor waits for a client already
 				dial(t, s.Addr())
 			}
 			require.Eventually(t, func() bool { return ln.left.Load() < 0 }, 60*time.Second, time.Millisecond)
+			require.Greater(t, time.Since(began), 10*acceptPause, "each acceptor has tried 25 times")
 			visit(t, s.Addr())
 			require.NoError(t, pingPong(live, 10*time.Second))
 			require.Zero(t, s.Reaper().Stats().Closed, "no connection is lost")
@@ -247,7 +249,9 @@ func TestAServerThatStopsWhileClientsWait(t *testing.T) {
 		conns = append(conns, dial(t, s.Addr()))
 	}
 	require.Eventually(t, func() bool { return s.Stats().Pauses == 1 }, time.Minute, time.Millisecond)
+	a := s.acceptors.Load()
 	stop()
+	require.Zero(t, a.busy.Load(), "to stop takes no longer")
 	require.Equal(t, uint64(1), s.Reaper().Stats().Opened)
 	first, _, _ := strings.Cut(log.String(), "\n")
 	require.Contains(t, first, "msg=serving", "the log begins with the configuration")

@@ -134,7 +134,8 @@ func TestADrainIsNotOnlyObserved(t *testing.T) {
 	t.Parallel()
 	h := &drained{}
 	srv, stop := startIn(t, Config{
-		Handler: h, Drain: Drain{Spread: 300 * time.Millisecond, Timeout: time.Minute},
+		Listeners: []net.Listener{struct{ net.Listener }{listenTCP(t)}}, // without deadlines
+		Handler:   h, Drain: Drain{Spread: 300 * time.Millisecond, Timeout: time.Minute, KeepListening: true},
 		Idle: idle.Config{ReadTimeout: 100 * time.Millisecond, ObserveOnly: true, Tick: 10 * time.Millisecond},
 	})
 	for range 10 {

@@ -323,6 +323,25 @@ func TestClosedConnectionsMakeRoomInASample(t *testing.T) {
 	require.Contains(t, w.held(), network0)
 }
 
+// TestTheKernelIsSeldomAskedAboutGroups: each answer is a call of the system.
+func TestTheKernelIsSeldomAskedAboutGroups(t *testing.T) {
+	w := newTownOf(newAskingPort(t, testConfig{ReadTimeout: 32 * time.Second, Tick: 100 * time.Millisecond}), 600, 600)
+	w.setName("proxy")
+	w.live(60*time.Second, true, true)
+	one := w.sample(reap.Group{Name: "proxy"})
+	require.Len(t, one.members, sampleAsked)
+	asks := func(d time.Duration, lives bool) int {
+		w.heards = 0
+		w.live(d, lives, true)
+		return w.heards
+	}
+	require.Less(t, asks(4*time.Second, true), 100)
+	one.group.hear(w.now.Add(time.Second)) // as another shard does
+	require.Zero(t, asks(time.Second, true))
+	require.Less(t, asks(20*time.Second, false), 20*sampleAsked+1200, "each other connection once")
+	require.NotEmpty(t, w.held())
+}
+
 // TestOneKindOfGroupsDisplacesNoOther has a small group of one name among more networks than are
 // watched, each of which is larger. The connections were opened in turn.
 func TestOneKindOfGroupsDisplacesNoOther(t *testing.T) {
@@ -443,6 +462,7 @@ func TestGroupsEndWithTheirLimits(t *testing.T) {
 	require.NoError(t, w.update(func(cfg *testConfig) { cfg.OutageGrace = -1 }))
 	w.live(time.Second, false, true)
 	require.Empty(t, w.held())
+	require.Empty(t, w.Groups.list)
 	w.live(13*time.Second, false, true)
 	require.Len(t, w.closed, 48)
 }

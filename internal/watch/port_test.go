@@ -52,6 +52,7 @@ type testPort struct {
 	answer verdict.Evidence
 	peer   func(*testConn) verdict.Evidence // the answer, if it is set
 	asked  int                              // questions to the kernel
+	heards int                              // calls of Heard
 	takes  time.Duration                    // of each question
 	onAsk  func()                           // called by each question
 	onIdle func(id uint32, c *testConn)
@@ -135,6 +136,7 @@ func (p *testPort) Ask(c *testConn, ev *verdict.Evidence) bool {
 func (p *testPort) Output(*testConn) int      { return 0 }
 func (p *testPort) Remote(*testConn) net.Addr { return nil }
 func (p *testPort) Heard(c *testConn, now mono.Time) mono.Time {
+	p.heards++
 	return p.Clock.Before(c.Front.Heard.Unwrap(p.Clock.Stamp()), now)
 }
 func (p *testPort) Path(c *testConn) (local, remote netip.Addr) {

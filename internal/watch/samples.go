@@ -185,8 +185,7 @@ func (all *samples[C]) endPass(now mono.Time, rule *outage.Rule) {
 	}
 	s.Watcher.offer(s.Number, all.counts)
 	s.Watcher.noteUsual(s.Number, &all.idle)
-	all.idle = idleCount{}
-	all.counts, all.sorted, all.left, all.pass = nil, 0, 0, now.Add(rule.Shortest/sortPart)
+	all.counts, all.idle, all.sorted, all.left, all.pass = nil, idleCount{}, 0, 0, now.Add(rule.Shortest/sortPart)
 }
 
 // sort counts a connection for its groups. If there are too many groups, each loses one (Misra and
@@ -303,16 +302,11 @@ func (all *samples[C]) noteUsual(one *sample) {
 
 // hear finds out when the members of a sample were heard, until it finds one that was since the
 // step before; then it reports true, as it does if another shard has found one. It drops those that
-// are closed, or have another name now. The kernel is not asked about small groups.
+// are closed, or have another name now.
 func (all *samples[C]) hear(one *sample, now mono.Time) bool {
 	s := all.shard
-	last, slack := one.news(), time.Duration(0)
-	if s.asks {
-		slack = heardSlack
-	}
-	isKnown := last > all.before.Add(slack)
-	isSmall := one.size.Load() < groupBusy && one.monitor.State().Count == nil
-	latest := mono.Time(0)
+	last, latest := one.news(), mono.Time(0)
+	isKnown := s.asks && last > all.before // and the kernel need not be asked
 	for i := 0; i < len(one.members); i++ {
 		m := &one.members[i]
 		if !all.isIn(one, m) {
@@ -324,21 +318,21 @@ func (all *samples[C]) hear(one *sample, now mono.Time) bool {
 			i--
 			continue
 		}
-		if isSmall || isKnown && s.asks {
+		if isKnown {
 			m.heard = max(m.heard, last)
 			continue
 		}
 		m.heard = s.port.Heard(s.conns.at(m.id), now)
-		if latest = max(latest, m.heard); m.heard > max(last, all.before).Add(slack) {
+		if latest = max(latest, m.heard); m.heard > max(last, all.before) {
 			one.hear(m.heard)
 			one.members[0], one.members[i] = one.members[i], one.members[0]
 			return true
 		}
 	}
-	if latest > last.Add(slack) {
+	if latest > last {
 		one.hear(latest)
 	}
-	return isSmall || isKnown && s.asks
+	return isKnown
 }
 
 // isIn reports whether a member belongs to its group.
@@ -380,7 +374,7 @@ func (all *samples[C]) verifySome(now mono.Time) {
 			return
 		}
 		count := one.monitor.State().Count
-		if count == nil || count != one.verified {
+		if count != one.verified {
 			continue
 		}
 		if count != one.counted && mono.Time(one.heard.Load()) <= count.To {
@@ -420,9 +414,6 @@ func (all *samples[C]) busy(one *sample, c *outage.Count, now mono.Time) (n int)
 // connection may be in no sample.
 func (all *samples[C]) tell(id uint32, c *Conn[C], now mono.Time) {
 	s := all.shard
-	if int64(now) >= s.Watcher.groups.until.Load() {
-		return
-	}
 	at, watched := mono.Time(0), s.Watcher.watched()
 	for _, name := range all.groupsOf(id, c) {
 		g := watched[name]
@@ -432,7 +423,7 @@ func (all *samples[C]) tell(id uint32, c *Conn[C], now mono.Time) {
 		if at == 0 {
 			at = s.port.Heard(c, now)
 		}
-		if at > g.news().Add(heardSlack) {
+		if at > g.news() {
 			g.hear(at)
 		}
 	}

@@ -74,7 +74,7 @@ func (all Outages) Add(added Outage, forget mono.Time) Outages {
 			union := Outage{From: min(o.From, added.From), To: max(o.To, added.To)}
 			union.Length = min(o.Length+added.Length, union.To.Sub(union.From))
 			union.More, union.Rest, union.Lost = max(o.More, added.More), max(o.Rest, added.Rest), min(o.lost(), added.lost())
-			if max(o.From, added.From) == min(o.To, added.To) { // the server ran in between, for less than a tick
+			if max(o.From, added.From) == min(o.To, added.To) { // two, less than a tick apart
 				union.count(o, added)
 			}
 			added = union

@@ -368,7 +368,7 @@ func TestNoOutagePutsOffTheHardLimit(t *testing.T) {
 }
 
 func TestAHoldLastsOneMoreLimitLessThreeTicks(t *testing.T) {
-	held := &Away{HeldSince: 20 * second, Holds: []mono.Time{20 * second, 1000 * second}} // the second is too late
+	held := &Away{HeldSince: 20 * second, Holds: []mono.Time{20 * second, 1000 * second}}
 	for _, tc := range []struct {
 		name              string
 		read, hold, grace time.Duration

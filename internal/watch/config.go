@@ -142,9 +142,10 @@ func (cfg *Config) checkParts(refuse configtable.Refuse) {
 func (cfg *Config) warn() {
 	lim, h := &cfg.Limits, &cfg.Limits.Heartbeat
 	switch {
-	case lim.Read == 0 || h.Interval == 0 || h.PongsOnly || cfg.Decides:
+	case lim.Read == 0 || h.PongsOnly || cfg.Decides:
 		return
-	// Both jitters use the same random number of a connection, so the extremes suffice.
+	// Without heartbeat the interval is 0. Both jitters use the same random number of a connection, so
+	// the extremes suffice.
 	case lim.Read > h.Interval, lim.Read+verdict.Share(lim.Read, lim.Jitter) > h.Interval+verdict.Share(h.Interval, h.Jitter):
 		return
 	}

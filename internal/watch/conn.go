@@ -60,10 +60,5 @@ func (s *Shard[C]) BeginMessage(id uint32, c *Conn[C]) {
 	}
 }
 
-// EndMessage says that the message is complete.
-func (s *Shard[C]) EndMessage(id uint32, c *Conn[C]) {
-	c.EndMessage(s.clock, s.LimitsOf(c).Rate)
-	if !s.asks { // otherwise a look finds it in time
-		s.Rearm(id, c)
-	}
-}
+// EndMessage says that the message is complete. A look at its end finds that.
+func (s *Shard[C]) EndMessage(_ uint32, c *Conn[C]) { c.EndMessage(s.clock, s.LimitsOf(c).Rate) }

@@ -196,7 +196,7 @@ func (s *Shard[C]) Silence(id uint32, c *Conn[C]) (peer, both time.Duration, new
 	news = s.LimitsOf(c).Hear(&f, ev, now)
 	asked := now.Add(-ev.Took)
 	peer, both = asked.Sub(f.Heard.To), asked.Sub(f.Wrote.To)
-	if ev.Dated && ev.Received > 0 {
+	if ev.Dated {
 		peer = min(peer, ev.Silent-ev.Step)
 	}
 	if ev.Dated && !ev.Resent {

@@ -97,7 +97,7 @@ func (s *Shard[C]) Inspect(from uint32, i *Inspector) (next uint32, more bool) {
 			}
 		}
 	}
-	if more = next > from && next < s.Len(); more {
+	if next > from {
 		return next, true
 	}
 	if i.Query.Sectors > 0 {
@@ -112,10 +112,10 @@ func (s *Shard[C]) Inspect(from uint32, i *Inspector) (next uint32, more bool) {
 func inspect[C any](i *Inspector, s *Shard[C], id uint32, c *Conn[C]) {
 	f := s.Facts(id, c, s.clock.Elapsed())
 	state := stateOf(&c.State, &f, &s.LimitsOf(c).Limits)
-	due, filed := s.Schedule.wheel.Deadline(c.timer)
+	due, _ := s.Schedule.wheel.Deadline(c.timer)
 	if i.Query.States {
 		i.found.States[state]++
-		if filed && mono.Time(due) <= s.clock.Read() {
+		if mono.Time(due) <= s.clock.Read() {
 			i.found.Overdue++
 		}
 	}
@@ -129,10 +129,10 @@ func inspect[C any](i *Inspector, s *Shard[C], id uint32, c *Conn[C]) {
 	}
 }
 
-// list adds a connection to the list if it is one of the first. Without events the kernel knows
-// best when the peer was heard, and it always does how much output waits.
+// list adds a connection to the list if it is one of the first. What the kernel knows never makes a
+// silence longer, but it may make output more.
 func list[C any](i *Inspector, s *Shard[C], info reap.ConnInfo, id uint32, c *Conn[C], f *verdict.Facts) {
-	first := s.asks || i.Query.By == byOutput
+	first := i.Query.By == byOutput
 	if info.Output = s.port.Output(c); first {
 		addEvidence(&info, s, c, f)
 	}
@@ -172,10 +172,8 @@ func stateOf(s *connstate.State, f *verdict.Facts, lim *verdict.Limits) string {
 
 // addEvidence adds the answer of the kernel, which may be newer than the last look.
 func addEvidence[C any](i *reap.ConnInfo, s *Shard[C], c *Conn[C], f *verdict.Facts) {
-	ev := new(verdict.Evidence) // not that of the Shard: a look may be using it
-	if !s.port.Ask(c, ev) {
-		return
-	}
+	ev := &verdict.Evidence{Queued: -1} // not that of the Shard: a look may be using it
+	s.port.Ask(c, ev)                   // if it is closed, nothing more is known
 	if i.Output += max(ev.Queued, 0); ev.Queued >= 0 && i.Output == 0 {
 		f.StalledSince = 0
 		i.State = stateOf(&c.State, f, &s.LimitsOf(c).Limits)
@@ -212,8 +210,8 @@ func (w *Watcher) Kick(ctx context.Context, id reap.ConnID, kick func(shard, num
 		return err
 	}
 	var shard, number, tag uint32
-	_, err := fmt.Sscanf(string(id), "%d-%d-%d", &shard, &number, &tag)
-	if err != nil || connID(shard, number, tag) != id {
+	_, _ = fmt.Sscanf(string(id), "%d-%d-%d", &shard, &number, &tag) // after an error the numbers are others
+	if connID(shard, number, tag) != id {
 		return fmt.Errorf("%s: %w: %.60q", w.form.Package, reap.ErrBadConnID, string(id))
 	}
 	found, err := kick(shard, number, tag)

@@ -78,6 +78,7 @@ func TestInspect(t *testing.T) {
 	i, err = e.Inspect(ctx, reap.Query{Limit: 10})
 	require.NoError(t, err)
 	require.Len(t, i.Connections, 6)
+	require.Nil(t, i.States, "not asked for")
 	for _, c := range i.Connections {
 		if c.ID != e.conn(fresh).ID() && runtime.GOOS == "linux" {
 			require.EqualValues(t, 5, c.Received)
@@ -87,8 +88,9 @@ func TestInspect(t *testing.T) {
 	}
 	canceled, cancel := context.WithCancel(ctx)
 	cancel()
-	_, err = e.Inspect(canceled, reap.Query{States: true})
+	i, err = e.Inspect(canceled, reap.Query{States: true})
 	require.ErrorIs(t, err, context.Canceled)
+	require.Contains(t, i.States, "open", "zeros after an error")
 
 	for _, c := range all { // KeepClosed is 2
 		require.NoError(t, e.Kick(ctx, e.conn(c).ID()))

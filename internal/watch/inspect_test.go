@@ -31,6 +31,14 @@ func TestAnInspectionShowsWhatTheKernelKnows(t *testing.T) {
 	got.ID = ""
 	require.Equal(t, reap.ConnInfo{Age: 9975 * time.Millisecond, ReadIdle: 2 * time.Second, WriteIdle: 3 * time.Second,
 		Received: 5, Sent: 6, Output: 4, State: "observed"}, got)
+	require.Zero(t, i.Result().Silences, "not asked for")
+	p.answer.Silent, p.answer.Step = 9900*time.Millisecond, 100*time.Millisecond
+	peer, both, _ := p.Silence(0, p.At(0))
+	require.Equal(t, 9800*time.Millisecond, peer, "at least so long")
+	require.Equal(t, 2900*time.Millisecond, both)
+	p.gone = true
+	peer, _, _ = p.Silence(0, p.At(0))
+	require.Zero(t, peer, "it has ended")
 }
 
 // TestAnInspectionForgetsWhatTheLastLookFound has a peer that has answered and taken its output
@@ -56,9 +64,10 @@ func TestAnInspectionForgetsWhatTheLastLookFound(t *testing.T) {
 	require.Equal(t, "stalled", before.State)
 	require.NotZero(t, before.Missed)
 	p.peer = func(*testConn) verdict.Evidence {
-		return verdict.Evidence{Dated: true, Silent: p.now.Sub(0), Queued: -1}
+		return verdict.Evidence{Queued: -1}
 	}
 	require.Equal(t, "stalled", inspect().State, "the kernel does not know")
+	require.NotZero(t, inspect().ReadIdle)
 	unlimited := cfg
 	unlimited.Limits.Stall = 0
 	unlimited.Limits.Ready()

@@ -260,4 +260,7 @@ func TestUpdateHoldsDuringAQuestion(t *testing.T) {
 	p = open(cfg, func(cfg *testConfig) { cfg.ObserveOnly = false })
 	require.Equal(t, 1, p.farewells)
 	require.Empty(t, p.closed, "before the grace")
+	require.NoError(t, p.update(func(cfg *testConfig) { cfg.KeepClosed = 1 }))
+	require.True(t, p.Shard.Kick(0, p.tag(p.At(0))))
+	require.Len(t, p.Closed.Newest(1), 1, "of a kick too")
 }

@@ -59,6 +59,7 @@ type testPort struct {
 	closed []*reap.Error
 	path   func(c *testConn) (local, remote netip.Addr)
 
+	gone      bool // connections are closed
 	stays     bool // a close fails
 	farewells int
 	keepAlive map[*testConn]time.Duration // as set last
@@ -130,7 +131,7 @@ func (p *testPort) Ask(c *testConn, ev *verdict.Evidence) bool {
 	if p.onAsk != nil {
 		p.onAsk()
 	}
-	return true
+	return !p.gone
 }
 
 func (p *testPort) Output(*testConn) int      { return 0 }

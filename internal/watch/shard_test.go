@@ -62,7 +62,7 @@ func TestAKickHitsNoOtherConnection(t *testing.T) {
 	tag := p.tag(c)
 	p.Drop(id, c)
 	require.False(t, p.Shard.Kick(id, tag))
-	require.False(t, p.Shard.Kick(id, 0), "the number is free")
+	require.False(t, p.Shard.Kick(id, p.tag(c)), "the number is free")
 	p.pass(p.Clock.Tick())
 	next, c := p.open()
 	require.Equal(t, id, next)

@@ -29,7 +29,7 @@ func (r *Reaper) Inspect(ctx context.Context, q Query) (Inspection, error) {
 		return Inspection{}, err
 	}
 	for _, l := range r.registry.Load().loops {
-		if err := r.inspect(ctx, l, i); err != nil {
+		if err := r.inspect(ctx, l, i); err != nil && err != errEmpty {
 			return watch.Failed(), err
 		}
 	}
@@ -42,21 +42,16 @@ const stepsPerTask = 4
 // inspect shows the connections and the ring of a loop to an inspector, in small tasks.
 func (r *Reaper) inspect(ctx context.Context, l *loop, i *watch.Inspector) error {
 	for next, more := uint32(0), i.Lists() || i.Query.Sectors > 0 || i.Query.Silences; more; {
-		ran, err := r.runOn(ctx, l, func() {
-			for range stepsPerTask {
-				if next, more = l.Inspect(next, i); !more {
-					return
-				}
+		err := r.runOn(ctx, l, func() {
+			for n := 0; more && n < stepsPerTask; n++ {
+				next, more = l.Inspect(next, i)
 			}
 		})
+		if err == errEmpty && i.Query.Sectors > 0 {
+			i.AddRing(r.watch.EmptyRing(l.Number, i.Query.Sectors, l.published.read().Reaped.Export()))
+		}
 		if err != nil {
 			return err
-		}
-		if !ran { // the loop has no connections
-			if i.Query.Sectors > 0 {
-				i.AddRing(r.watch.EmptyRing(l.Number, i.Query.Sectors, l.published.read().Reaped.Export()))
-			}
-			return nil
 		}
 	}
 	return nil
@@ -71,7 +66,10 @@ func (r *Reaper) Kick(ctx context.Context, id ConnID) error {
 	return r.watch.Kick(ctx, id, func(shard, number, tag uint32) (found bool, err error) {
 		loops := r.registry.Load().loops
 		if n := slices.IndexFunc(loops, func(l *loop) bool { return l.Number == shard }); n >= 0 {
-			_, err = r.runOn(ctx, loops[n], func() { found = loops[n].Kick(number, tag) })
+			err = r.runOn(ctx, loops[n], func() { found = loops[n].Kick(number, tag) })
+		}
+		if err == errEmpty {
+			err = nil
 		}
 		return found, err
 	})
@@ -80,14 +78,17 @@ func (r *Reaper) Kick(ctx context.Context, id ConnID) error {
 // alivePoll is the interval at which runOn checks that a loop that does not answer still exists.
 const alivePoll = 100 * time.Millisecond
 
-// runOn runs a function on a loop and waits for it. It reports false if the loop has no
-// connections, or loses them all before: gnet may have dropped the task then.
-func (r *Reaper) runOn(ctx context.Context, l *loop, do func()) (ran bool, err error) {
+// errEmpty is the error of runOn if a loop has no connections, or loses them all before the task
+// runs: gnet may have dropped the task then.
+var errEmpty = errors.New("idle: the event loop has no connections")
+
+// runOn runs a function on a loop and waits for it.
+func (r *Reaper) runOn(ctx context.Context, l *loop, do func()) (err error) {
 	switch root := rootOfStack(); {
 	case !r.isLive(l):
-		return false, nil
+		return errEmpty
 	case slices.ContainsFunc(r.registry.Load().loops, func(l *loop) bool { return l.root == root }):
-		return false, ErrOnLoop
+		return ErrOnLoop
 	}
 	done := make(chan struct{})
 	var taken atomic.Bool // by the task, or by this call, which does not want it any more
@@ -100,22 +101,23 @@ func (r *Reaper) runOn(ctx context.Context, l *loop, do func()) (ran bool, err e
 		l.publish(l.clock.Stamp()) // callers read the counters as well
 		return l.stop
 	}
-	live, err := r.execute(ctx, l, task)
-	if !live || err != nil {
-		return false, err
+	if err := r.execute(ctx, l, task); err != nil {
+		return err
 	}
 	poll, ended := time.Tick(alivePoll), ctx.Done()
 	for {
 		select {
 		case <-done:
-			return true, nil
+			return nil
 		case <-ended:
 			err, ended = ctx.Err(), nil
 		case <-poll:
-			live = r.isLive(l)
+			if !r.isLive(l) {
+				err = errEmpty
+			}
 		}
-		if (err != nil || !live) && !taken.Swap(true) { // otherwise it runs now
-			return false, err
+		if err != nil && !taken.Swap(true) { // otherwise it runs now
+			return err
 		}
 	}
 }
@@ -127,11 +129,11 @@ func (r *Reaper) isLive(l *loop) bool {
 	return r.live[l]
 }
 
-func (r *Reaper) execute(ctx context.Context, l *loop, task func(context.Context) error) (live bool, err error) {
+func (r *Reaper) execute(ctx context.Context, l *loop, task func(context.Context) error) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.live[l] {
-		return false, nil
+		return errEmpty
 	}
-	return true, l.el.Execute(ctx, gnet.RunnableFunc(task))
+	return l.el.Execute(ctx, gnet.RunnableFunc(task))
 }

@@ -147,7 +147,6 @@ func TestInspectOfALoopThatDoesNotAnswer(t *testing.T) {
 func TestNoTaskIsPostedToALoopWithoutConnections(t *testing.T) {
 	s := newHandSite(t, &reader{}, Config{ReadTimeout: time.Minute})
 	s.OnClose(s.open(1)[0], nil)
-	live, err := s.execute(t.Context(), s.registry.Load().loops[0], func(context.Context) error { return nil })
-	require.NoError(t, err)
-	require.False(t, live)
+	err := s.execute(t.Context(), s.registry.Load().loops[0], func(context.Context) error { return nil })
+	require.ErrorIs(t, err, errEmpty)
 }

@@ -136,35 +136,19 @@ func (p *port) CountBusy(c *outage.Count) {
 	p.countSome()
 }
 
-// countBusy goes on with a Count in a task, unless the silence is over.
-func (l *loop) countBusy(state *outage.State) {
-	if l.busy.count != state.Count {
-		l.busy.count = nil
-	}
-	if l.busy.count != nil {
-		l.countSome()
-	}
-}
-
-// countSome counts those of the next connections that were open before a period and heard last in
-// it. It stops when there are enough.
+// countSome goes on with a Count, if there is one: of the next connections, it counts those that
+// were open before a period and heard since its beginning. It stops when there are enough.
 func (l *loop) countSome() {
-	c := l.busy.count
-	n, enough, now := 0, c.Enough(), l.clock.Stamp()
-	elapsed := l.clock.Elapsed()
-	if enough == 0 || l.clock.Before(mono.Stamp(l.heardAt.Load()), elapsed) > c.To {
-		l.busy.count = nil // peers were heard after the period: this loop was blocked
+	c, now, elapsed := l.busy.count, l.clock.Stamp(), l.clock.Elapsed()
+	// If peers were heard after the period, this loop was blocked.
+	if c == nil || c.Enough() == 0 || l.clock.Before(mono.Stamp(l.heardAt.Load()), elapsed) > c.To {
+		l.busy.count = nil
 		return
 	}
+	n := 0
 	l.busy.scanAt = l.table.ScanPart(l.busy.scanAt, tableScan, func(id uint32, r conntable.Record) {
-		if n >= enough {
-			return
-		}
 		stamp := r.Heard.Unwrap(now)
-		if !l.clock.Remembers(stamp) || l.clock.After(stamp) < c.From || l.clock.After(stamp) > c.To {
-			return
-		}
-		if l.clock.Unpack(l.At(id).Opened(), elapsed) <= c.From {
+		if l.clock.Remembers(stamp) && l.clock.After(stamp) >= c.From && l.clock.Unpack(l.At(id).Opened(), elapsed) <= c.From {
 			n++
 		}
 	})
@@ -201,10 +185,7 @@ func (l *loop) endOnReturn(s *conn, reason *ReapError) gnet.Action {
 
 func (l *loop) sayGoodbye(s *conn, reason *ReapError) {
 	if goodbye := l.config().Goodbye; goodbye != nil {
-		opened := s.Opened()
-		if b := goodbye(l.layers.outer(s), reason); s.Opened() == opened {
-			l.write(s, b)
-		}
+		l.write(s, goodbye(l.layers.outer(s), reason))
 	}
 }
 

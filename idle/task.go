@@ -53,7 +53,7 @@ func (l *loop) run(context.Context) error {
 	began := l.clock.Elapsed()
 	l.follow()
 	state := l.Watcher.Monitor.State()
-	l.countBusy(state)
+	l.countSome()
 	l.Outages.Follow(state)
 	l.task.followed.Store(state)
 	l.noteLateTask(began)
@@ -61,12 +61,12 @@ func (l *loop) run(context.Context) error {
 	end := began.Add(max(taskTime, min(l.Counters.LoopDelay/behindPerTask, maxTaskTime)))
 	spent := func() bool { return l.stop != nil || l.clock.Elapsed() >= end }
 	half := began.Add(end.Sub(began) / 2)
-	for !l.IsAdapted() && l.stop == nil && l.clock.Elapsed() < half {
+	spentHalf := func() bool { return l.clock.Elapsed() >= half }
+	for !l.IsAdapted() && !spentHalf() {
 		l.AdaptSome(adaptStep)
 	}
-	for l.Groups.Step() && l.clock.Elapsed() < half {
+	for l.Groups.Step() && !spentHalf() {
 	}
-	spentHalf := func() bool { return l.stop != nil || l.clock.Elapsed() >= half }
 	l.sweepOutput(spentHalf)
 	marker{l}.compareAll(spentHalf)
 	l.shedOutput(nil)

@@ -60,9 +60,6 @@ func (r *Reaper) join(c gnet.Conn) *loop {
 		}
 		r.registry.Store(newRegistry(loops))
 	}
-	if r.live[l] { // its last connections are being refused
-		return l
-	}
 	r.live[l] = true
 	if r.driver == nil {
 		r.watch.Resume() // it stood still without connections
@@ -78,20 +75,17 @@ func newLoop(r *Reaper, el gnet.EventLoop, number uint32) *loop {
 	l.layers, l.refused = make(layers), make(refusals)
 	l.timers = conntimer.New[*conn](r.watch.Clock.Tick())
 	l.task.more = r.watch.Wake
-	l.task.followed.Store(r.watch.Monitor.State())
-	l.outputs.all, l.outputs.largestOfOthers, l.outputs.due = &r.output, r.largestOutput, never
+	l.outputs.all, l.outputs.largestOfAll, l.outputs.due = &r.output, r.largestOutput, never
 	l.task.setDue(never)
 	l.Init(&r.watch, number, &port{l, r})
 	l.followed()
 	return l
 }
 
-// largestOutput returns the largest output of a connection of any loop but one.
-func (r *Reaper) largestOutput(except *outputs) (most int64) {
+// largestOutput returns the largest output of a connection of any loop.
+func (r *Reaper) largestOutput() (most int64) {
 	for _, l := range r.registry.Load().loops {
-		if &l.outputs != except {
-			most = max(most, l.outputs.mostWaiting.Load())
-		}
+		most = max(most, l.outputs.mostWaiting.Load())
 	}
 	return most
 }

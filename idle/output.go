@@ -51,7 +51,6 @@ func (l *loop) sweepStep(end uint32) {
 func (l *loop) sweepOne(id uint32, s *conn) {
 	if l.outputs.sweep.polls && s.Judged() && !s.Polled() && (s.Front.OutboundBuffered() > 0 || l.kernel.holdsOutput(s.Front.Fd())) {
 		l.Poll(id, s)
-		l.plan()
 	}
 }
 
@@ -122,7 +121,8 @@ func (l *loop) shedOutput(returned gnet.Conn) gnet.Action {
 			break
 		}
 		s := l.At(id)
-		if l.noteOutput(id, s) < n {
+		counted := n
+		if n = l.noteOutput(id, s); n < counted {
 			continue // the peer has taken some
 		}
 		if l.HasEnded(id, s) { // gnet will report it; otherwise a sweep counts it again
@@ -136,7 +136,7 @@ func (l *loop) shedOutput(returned gnet.Conn) gnet.Action {
 		reason.Bytes, reason.LimitBytes = s.Front.OutboundBuffered(), l.outputs.totalLimit
 		reason.TotalBytes = int(l.outputs.all.Load())
 		l.outputs.set(id, 0)
-		if closed++; returned != nil && isOf(s, returned) {
+		if closed++; isOf(s, returned) {
 			own = reason
 		} else if l.End(id, s, reason); l.stop != nil { // OnClose has asked for it
 			return gnet.Shutdown

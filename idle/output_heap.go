@@ -24,7 +24,7 @@ func (h *outputHeap) set(id uint32, bytes int) (grown int) {
 		h.all[i].bytes = bytes
 		if bytes == 0 {
 			heap.Remove(h, i)
-		} else if grown != 0 {
+		} else {
 			heap.Fix(h, i)
 		}
 	case bytes > 0:
@@ -74,5 +74,5 @@ func (h *outputHeap) Pop() any {
 	if len(h.all) == 0 { // many connections may have had output once
 		h.all, h.at = nil, nil
 	}
-	return last
+	return nil // it is not used
 }

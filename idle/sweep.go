@@ -20,8 +20,8 @@ type outputs struct {
 	marks      marks
 
 	// Immutable.
-	all             *atomic.Int64               // bytes that wait for all loops
-	largestOfOthers func(except *outputs) int64 // the largest output of a connection of another loop
+	all          *atomic.Int64 // bytes that wait for all loops
+	largestOfAll func() int64  // the largest output of a connection of any loop
 
 	mostWaiting atomic.Int64 // copy of the largest of waiting; for all goroutines
 }
@@ -92,7 +92,7 @@ func (o *outputs) isOver(n, closed int, wake func()) bool {
 	switch {
 	case n == 0 || all <= keep:
 		return false
-	case o.largestOfOthers(o) > int64(n):
+	case o.largestOfAll() > int64(n):
 		wake()
 		return all > total+total/outputSlack
 	}

@@ -92,11 +92,10 @@ func (c Conn) SetGroup(name string) {
 
 // Ready ends the handshake: Config.HandshakeTimeout does not apply any more.
 func (c Conn) Ready() {
-	c.change(func(l *loop, id uint32, s *conn) {
-		record, _ := l.table.Find(key(c.own))
+	if c.state() != nil {
+		record, _ := c.loop.table.Find(key(c.own))
 		record.Set(conntable.Ready, true)
-		l.Rearm(id, s)
-	})
+	}
 }
 
 // Alive says that the peer gave a sign of life, as an answer to [Heartbeat], that IsPong cannot

@@ -1,6 +1,7 @@
 package idle
 
 import (
+	"errors"
 	"net"
 	"reflect"
 	"time"
@@ -69,7 +70,7 @@ func (l layers) outer(s *conn) gnet.Conn {
 
 // set stores the connection around that of a state.
 func (l layers) set(s *conn, c gnet.Conn) {
-	if !isOf(s, c) && (l[s] == nil || address(l[s]) != address(c)) {
+	if !isOf(s, c) {
 		l[s] = c
 	}
 }
@@ -102,8 +103,5 @@ func setTCPKeepAlive(c gnet.Conn, d time.Duration) error {
 		return nil
 	}
 	silence, interval, probes := kernel.KeepAlive(max(d, minKeepAlive)) // ignored if d is 0
-	if err := c.SetKeepAlive(d > 0, silence, interval, probes); err != nil {
-		return err
-	}
-	return kernel.SetUserTimeout(c.Fd(), d)
+	return errors.Join(c.SetKeepAlive(d > 0, silence, interval, probes), kernel.SetUserTimeout(c.Fd(), d))
 }

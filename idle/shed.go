@@ -7,7 +7,6 @@ import (
 
 	"github.com/panjf2000/gnet/v2"
 
-	"github.com/idlewheel/idlewheel/internal/connstate"
 	"github.com/idlewheel/idlewheel/internal/conntable"
 	"github.com/idlewheel/idlewheel/internal/mono"
 	"github.com/idlewheel/idlewheel/internal/watch"
@@ -221,8 +220,8 @@ func (l *loop) shedOne(v candidate, protect time.Duration) bool {
 	if news || both < protect || !l.crowd.mustShed(l.crowd.shedding.Load()) {
 		return false
 	}
-	reason, opened := l.Watcher.NewError(reap.Shed), s.Opened()
+	reason := l.Watcher.NewError(reap.Shed)
 	reason.Lasted = peer
 	l.End(v.id, s, reason)
-	return s.Opened() != opened || s.Is(connstate.Observed) || l.Ends.Of(v.id) != nil
+	return true
 }

@@ -107,9 +107,7 @@ func (l marker) expectOutput(id uint32) {
 
 // planMarks makes sure that a task comes in time for the next round.
 func (l marker) planMarks() {
-	if due := l.outputs.marks.due; due < l.task.due {
-		l.task.setDue(due)
-	}
+	l.task.setDue(min(l.task.due, l.outputs.marks.due))
 }
 
 // compareAll compares the outputs of all connections that wait, once a tick, until its time is
@@ -142,8 +140,7 @@ func (l marker) compareAll(spent func() bool) {
 // one.
 func (l marker) compare(id uint32, s *conn) {
 	m, opened := &l.outputs.marks, s.Opened()
-	switch {
-	case m.high == 0 && !s.Is(connstate.Unwritable), l.Ends.Of(id) != nil: // gnet will close it
+	if l.Ends.Of(id) != nil { // gnet will close it
 		m.revisit(id, false, l.clock)
 		return
 	}
@@ -166,13 +163,12 @@ func (l marker) compare(id uint32, s *conn) {
 
 // setWritable records and counts whether a connection is writable.
 func (l marker) setWritable(s *conn, writable bool) {
-	switch is := !s.Is(connstate.Unwritable); {
-	case is && !writable:
-		l.Counters.Unwritable++
-	case !is && writable:
+	if s.Is(connstate.Unwritable) {
 		l.Counters.Unwritable--
 	}
-	s.SetWritable(writable)
+	if s.SetWritable(writable); !writable {
+		l.Counters.Unwritable++
+	}
 }
 
 // checkReturned compares the output of a connection with the marks after a call of the handler, and
@@ -180,9 +176,8 @@ func (l marker) setWritable(s *conn, writable bool) {
 // that call, or one that closes the connection.
 func (l marker) checkReturned(c gnet.Conn, before int, action gnet.Action) gnet.Action {
 	if action == gnet.None {
-		if r, id, s := l.find(c); r != nil {
-			l.compare(id, s)
-		}
+		_, id, s := l.find(c)
+		l.compare(id, s)
 		if r, _, _ := l.find(c); r == nil { // OnWritable has closed it
 			return gnet.None
 		}

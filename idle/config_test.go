@@ -239,7 +239,7 @@ func TestZeroSwitchesOffWhatTheProgramHasSet(t *testing.T) {
 		ReadTimeout: time.Hour, Heartbeat: Heartbeat{
 			Interval: time.Minute, Ping: func(gnet.Conn) []byte { return nil }, IsPong: func(gnet.Conn) bool { return false },
 		},
-		OutputMarks: OutputMarks{High: 100, OnWritable: func(gnet.Conn, bool) {}},
+		OutputMarks: OutputMarks{High: 100, Low: 10, OnWritable: func(gnet.Conn, bool) {}},
 	})
 	require.NoError(t, err)
 	require.True(t, r.watch.Settings().Limits.Heartbeat.PongsOnly)

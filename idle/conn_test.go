@@ -107,6 +107,8 @@ func TestAHandleOfAClosedConnectionDoesNothing(t *testing.T) {
 		conn.BeginMessage()
 		conn.EndMessage()
 		conn.SetRemote(&net.TCPAddr{})
+		conn.SetGroup("")
+		conn.Writable()
 	}
 	for _, loopKnown := range []bool{false, true} {
 		c := newScriptedConn(el, 1)
@@ -200,6 +202,12 @@ func TestPongsDoNotExtendTheGrace(t *testing.T) {
 	h.IsPong = func(gnet.Conn) bool { return true }
 	s := newHandSite(t, &reader{}, Config{Heartbeat: h, MaxAge: time.Hour, MaxAgeGrace: time.Hour})
 	c := s.open(1)[0]
+	for _, pong := range []func(){func() { s.receive(c) }, handle(s.Reaper, c).Alive} {
+		before := s.facts(c).LastPing
+		s.pass(t, s.watch.Clock.Tick())
+		pong()
+		require.Greater(t, s.facts(c).LastPing, before)
+	}
 	l, _, _, st := s.watched(c)
 	st.Leave(l.clock, s.at.Add(77*l.clock.Tick()))
 	s.pass(t, 100*l.clock.Tick())

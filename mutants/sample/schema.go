@@ -6,6 +6,7 @@ import (
 	"go/parser"
 	"go/token"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -186,6 +187,9 @@ func (v visitor) statements(list []ast.Stmt) {
 	}
 }
 
+// isZero matches a result that is the zero value already.
+var isZero = regexp.MustCompile(`^(nil|0|""|gnet\.None|[\w.]+\{\})$`)
+
 // returns changes the results of a function: false and true, or the zero values of other types.
 func (v visitor) returns(s *ast.ReturnStmt) {
 	var types []string
@@ -197,7 +201,7 @@ func (v visitor) returns(s *ast.ReturnStmt) {
 		if len(s.Results) == len(types) && types[i] == "bool" {
 			v.condition(e, false)
 		} else {
-			zero = zero && slices.Contains([]string{"nil", "0", `""`, types[i] + "{}"}, v.text(e))
+			zero = zero && isZero.MatchString(v.text(e))
 		}
 	}
 	if !zero {

@@ -44,14 +44,22 @@ func (l *scriptedLoop) run(t *testing.T) error {
 
 // A scriptedConn is a fakeConn with the methods that OnOpen needs. Its descriptor is no socket.
 // Tests with a scriptedLoop or a handSite use it.
-type scriptedConn struct{ fakeConn }
+type scriptedConn struct {
+	fakeConn
+	said string // by the last Write
+}
 
 func (*scriptedConn) LocalAddr() net.Addr  { return &net.TCPAddr{} }
 func (*scriptedConn) RemoteAddr() net.Addr { return nil }
 func (*scriptedConn) SetLinger(int) error  { return nil }
 
+func (c *scriptedConn) Write(b []byte) (int, error) {
+	c.said = string(b)
+	return len(b), nil
+}
+
 func newScriptedConn(el gnet.EventLoop, number int) *scriptedConn {
-	return &scriptedConn{fakeConn{fd: 1<<20 + number, el: el}}
+	return &scriptedConn{fakeConn: fakeConn{fd: 1<<20 + number, el: el}}
 }
 
 var quickConfig = Config{ReadTimeout: 20 * time.Millisecond, Tick: 5 * time.Millisecond}

@@ -17,11 +17,17 @@ func TestOnlyTheExcessIsShed(t *testing.T) {
 	for _, tc := range []struct{ limit, open, stay int }{
 		{100, 94, 94}, {100, 95, 94}, {400, 376, 375}, {16, 16, 15}, {2, 2, 1}, {1, 1, 1},
 	} {
-		s := newHandSite(t, newEcho(), Config{MaxConnections: tc.limit, Tick: 100 * time.Millisecond})
+		e := newEcho()
+		s := newHandSite(t, e, Config{MaxConnections: tc.limit, Tick: 100 * time.Millisecond})
 		conns := s.open(tc.open)
 		s.pass(t, 10*time.Second)
 		require.Equal(t, tc.stay, s.Connections(), "of %d with a limit of %d", tc.open, tc.limit)
 		require.Zero(t, s.crowd.shedding.Load())
+		for _, err := range e.closes {
+			var reason *ReapError
+			require.ErrorAs(t, err, &reason)
+			require.GreaterOrEqual(t, reason.Lasted, time.Second)
+		}
 		for _, c := range conns[tc.open-tc.stay:] {
 			s.OnClose(c, nil)
 		}
@@ -128,9 +134,8 @@ func TestAConnectionWithoutRoomIsRefused(t *testing.T) {
 
 // TestARefusalUsesTheCurrentConfig has a loop that had no connection since the Config was changed.
 func TestARefusalUsesTheCurrentConfig(t *testing.T) {
-	said := ""
 	refusal := func(text string) func(gnet.Conn) []byte {
-		return func(gnet.Conn) []byte { said = text; return nil }
+		return func(gnet.Conn) []byte { return []byte(text) }
 	}
 	s := newHandSite(t, newEcho(), Config{MaxConnections: 1, Refusal: refusal("old")})
 	s.OnClose(s.open(1)[0], nil) // registers the loop
@@ -139,11 +144,11 @@ func TestARefusalUsesTheCurrentConfig(t *testing.T) {
 	c := newScriptedConn(other, 1000)
 	s.OnOpen(c)
 	s.OnClose(c, nil)
-	require.Equal(t, "old", said)
+	require.Equal(t, "old", c.said)
 	require.NoError(t, s.Update(to(Config{MaxConnections: 1, Refusal: refusal("new")})))
 	s.OnOpen(c)
 	s.OnClose(c, nil)
-	require.Equal(t, "new", said)
+	require.Equal(t, "new", c.said)
 	s.OnClose(first, nil)
 }
 

@@ -150,7 +150,6 @@ func (s *shard) LookAtEnded(id uint32, n *conn, e *watch.End, now mono.Time) (ne
 	closeAt := e.CloseAt.Add(s.Outages.At(now).Server.Within(e.Told, now)) // outages left it no time
 	switch {
 	case now >= closeAt:
-		s.stopLeaving(n)
 		e.Told = 0
 		s.calls = append(s.calls, func() { s.close(id, own, e, false) })
 		return now.Add(quiet), true

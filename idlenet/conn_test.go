@@ -52,8 +52,10 @@ func TestConnStateHoldsAndForgets(t *testing.T) {
 	_, c := e.open()
 	e.ConnState(c, http.StateNew)
 	e.ConnState(c, http.StateActive)
-	e.ConnState(c, http.StateActive) // HTTP/2 with another stream
+	e.conn(c).Hold()
+	e.conn(c).Release()
 	e.conn(c).Release()              // without a Hold
+	e.ConnState(c, http.StateActive) // HTTP/2 with another stream
 	time.Sleep(3 * short)
 	require.Nil(t, e.Reason(c), "a request is being served, and has ended the handshake")
 	e.ConnState(c, http.StateIdle)

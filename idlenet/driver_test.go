@@ -64,6 +64,13 @@ func TestEndsLeaveTimeForTheLiving(t *testing.T) {
 	}
 	w.Sleep(2*time.Second + w.Slack())
 	require.Len(t, ends, 500)
+	rests := 0
+	for i, at := range ends[1:] {
+		if at.Sub(ends[i]) >= rest {
+			rests++
+		}
+	}
+	require.Less(t, rests, 500/looksPerLock-2, "not after each look")
 	for i, at := range ends[callsAtOnce+looksPerLock:] {
 		require.GreaterOrEqual(t, at.Sub(ends[i]), rest)
 	}
@@ -147,9 +154,16 @@ func TestAPeakLeavesNoWork(t *testing.T) {
 	w := newQuietWorld(t, Config{ReadTimeout: 10 * time.Minute, Tick: 100 * time.Millisecond})
 	all := w.acceptAll(4000)
 	const stay = 5
+	for n := stay; n < len(all); n += 2 {
+		all[n].serverCloses()
+	}
+	w.Sleep(time.Second)
+	require.Less(t, w.ln.Connections(), 2100, "more are checked while closed ones are found")
 	for _, l := range all[stay:] {
 		l.serverCloses()
 	}
+	w.ln.driver.probe()
+	require.Less(t, w.ln.Connections(), 1800, "a probe drops closed ones")
 	w.Sleep(time.Second)
 	require.Equal(t, stay, w.ln.Connections())
 	asked := 0
@@ -174,6 +188,8 @@ func TestAHoldEndsWhenOneIsHeard(t *testing.T) {
 		send(all...)
 	}
 	w.Sleep(15 * time.Minute)
+	w.ln.driver.heard = w.ln.driver.still // the last byte of one that was not asked
+	w.Sleep(time.Second)
 	require.True(t, w.ln.Stats().Suspended)
 	all[7].Sock.Peer.Send(1)
 	w.Sleep(time.Second)

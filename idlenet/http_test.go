@@ -14,12 +14,12 @@ import (
 	"os"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/internal/testing/sockets"
+	"github.com/idlewheel/idlewheel/internal/testing/testpeer"
 	"github.com/idlewheel/idlewheel/reap"
 	"github.com/idlewheel/idlewheel/sourcelimit"
 )
@@ -303,6 +303,7 @@ func requestAtTheEnd(t *testing.T, pause time.Duration) {
 	_, err = io.WriteString(v, "\r\n")
 	require.NoError(t, err)
 	if receive(t, begun); pause == 0 {
+		time.Sleep(quiet + quiet/4) // the server has read all of it
 		telling.Unlock()
 	}
 	time.Sleep(quiet / 4)
@@ -393,10 +394,13 @@ func TestAHijackedConnectionIsTold(t *testing.T) {
 				told <- err
 			})
 			s.Start()
-			s.visit(t).get("")
+			v := s.visit(t)
+			v.get("")
 			c := receive(t, begun)
+			testpeer.KeepSending(t, []net.Conn{v.Conn})
 			require.NoError(t, s.Kick(t.Context(), s.conn(c).ID()))
-			eventually(t, "it has ended", func() (told bool) {
+			eventually(t, "it has ended", func() bool {
+				told := hijackFirst // and perhaps closed by now
 				s.with(c, func(s *shard, id uint32, _ *conn) { told = s.Ends.Of(id) != nil && s.Ends.Of(id).Told != 0 })
 				return told
 			})
@@ -404,6 +408,24 @@ func TestAHijackedConnectionIsTold(t *testing.T) {
 			require.ErrorContains(t, receive(t, told), "i/o timeout")
 		})
 	}
+}
+
+// TestAHijackInOnReap begins a WebSocket before the server is told of the end.
+func TestAHijackInOnReap(t *testing.T) {
+	var w *simWorld
+	w = newQuietWorld(t, Config{ReadTimeout: time.Hour, OnReap: func(c net.Conn, reason *ReapError) {
+		w.onReap(c, reason)
+		w.http.ConnState(c, http.StateHijacked)
+		require.Zero(t, w.N["told to close"])
+	}})
+	l := w.accept()
+	w.http.ConnState(l.c, http.StateNew)
+	w.Sleep(2 * quiet)
+	w.ln.shard(l.conn).tellQuiet(0, l.conn, nil) // it does not leave
+	l.KickedAt = w.Now
+	require.NoError(t, w.ln.Kick(t.Context(), w.ln.conn(l.c).ID()))
+	w.Sleep(w.Slack())
+	require.Equal(t, 1, w.N["told to close"])
 }
 
 // TestAClosedConnectionIsNotedAfterItsEnd: its place is free for the next one of its source.
@@ -573,14 +595,14 @@ func TestAnHTTP2ConnectionIsWarned(t *testing.T) {
 	}
 }
 
-// A slowWriter is a connection that needs a second for each Write.
+// A slowWriter is a connection that needs a moment for each Write.
 type slowWriter struct {
 	net.Conn
 	wrote bool
 }
 
 func (c *slowWriter) Write(b []byte) (int, error) {
-	time.Sleep(time.Second)
+	time.Sleep(100 * time.Millisecond)
 	c.wrote = true
 	return len(b), nil
 }
@@ -588,12 +610,20 @@ func (c *slowWriter) Write(b []byte) (int, error) {
 // TestARequestWaitsForTheGoAway: the server writes the frames of an answer in several Writes, and
 // the GOAWAY must not come between them.
 func TestARequestWaitsForTheGoAway(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := &http2Conn{Conn: &slowWriter{}, warned: make(chan struct{})}
-		s := &shard{http2: map[uint32]*http2Conn{1: c}}
-		go c.sendGoAway()
-		<-s.attach(1, &conn{}, nil)
-		require.True(t, c.Conn.(*slowWriter).wrote)
-		require.Nil(t, s.attach(2, &conn{}, nil))
+	w := newQuietWorld(t, Config{ReadTimeout: time.Hour})
+	l := w.accept()
+	w.ln.connState(tls.Server(l.c, new(tls.Config)), http.StateActive, true)
+	c := &http2Conn{Conn: &slowWriter{}, warned: make(chan struct{})}
+	w.ln.with(l.c, func(s *shard, id uint32, _ *conn) {
+		require.Empty(t, s.http2, "TLS is not HTTP/2")
+		s.http2[id] = c
+	})
+	go c.sendGoAway()
+	w.ln.connState(l.c, http.StateActive, true)
+	require.True(t, c.Conn.(*slowWriter).wrote)
+	w.Sleep(2 * quiet)
+	w.ln.with(l.c, func(s *shard, id uint32, n *conn) {
+		s.leave(id, n, w.Elapsed())
+		require.Empty(t, s.calls, "a request is in hand")
 	})
 }

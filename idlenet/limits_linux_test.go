@@ -2,6 +2,7 @@ package idlenet
 
 import (
 	"io"
+	"log/slog"
 	"net"
 	"strings"
 	"syscall"
@@ -11,8 +12,10 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/idlewheel/idlewheel/internal/logging"
 	"github.com/idlewheel/idlewheel/internal/testing/sim"
 	"github.com/idlewheel/idlewheel/internal/testing/sockets"
+	"github.com/idlewheel/idlewheel/internal/testing/syncbuf"
 	"github.com/idlewheel/idlewheel/reap"
 )
 
@@ -126,28 +129,38 @@ func TestSetLimitsNeedsTheKernel(t *testing.T) {
 	require.NoError(t, w.ln.conn(l.c).SetLimits(ConnLimits{ReadTimeout: -1, MaxAge: time.Second}))
 }
 
-// keepAliveOf returns whether the kernel probes the peer, and how long it waits.
-func keepAliveOf(t testing.TB, own socket) (on int, timeout time.Duration) {
+// keepAliveOf returns how often the kernel probes the peer, and how long it waits.
+func keepAliveOf(t testing.TB, own socket) (probes int, timeout time.Duration) {
 	t.Helper()
 	require.NoError(t, control(own, func(fd uintptr) {
-		on, _ = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_KEEPALIVE)
+		on, _ := unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_KEEPALIVE)
+		probes, _ = unix.GetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_KEEPCNT)
+		probes *= on
 		ms, _ := unix.GetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT)
 		timeout = time.Duration(ms) * time.Millisecond
 	}))
-	return on, timeout
+	return probes, timeout
 }
 
 func TestUpdateOfTCPKeepAlive(t *testing.T) {
 	t.Parallel()
-	e := newEcho(t, Config{ReadTimeout: time.Hour, TCPKeepAlive: 40 * time.Second, Tick: 20 * time.Millisecond})
+	var out syncbuf.Buffer
+	log := slog.New(slog.NewTextHandler(&out, nil))
+	e := newEcho(t, Config{ReadTimeout: time.Hour, TCPKeepAlive: 40 * time.Second, Tick: 20 * time.Millisecond, Logger: log})
 	e.dial()
 	own, _ := e.root(e.accepted())
 	for _, d := range []time.Duration{40 * time.Second, 24 * time.Hour, 0} {
 		require.NoError(t, e.Update(func(cfg *Config) { cfg.TCPKeepAlive = d }))
 		eventually(t, "the socket follows", func() bool {
-			on, timeout := keepAliveOf(t, own)
-			return timeout == d && on == 1 // without a value as package net has it
+			probes, timeout := keepAliveOf(t, own)
+			return timeout == d && probes == map[bool]int{true: 4, false: 9}[d > 0] // 9 as package net has it
 		})
+	}
+	for warns := range 2 {
+		logging.Of(e.Config().Logger).Flush()
+		require.Equal(t, warns, strings.Count(out.String(), "setting keepalive"))
+		_ = own.Close()
+		e.keepAlive(own, time.Minute)
 	}
 }
 

@@ -1,7 +1,6 @@
 package idlenet
 
 import (
-	"errors"
 	"io"
 	"net"
 	"os"
@@ -99,21 +98,6 @@ func TestAStalledWriteEnds(t *testing.T) {
 	require.ErrorIs(t, ln.Reason(conn), reap.WriteStall)
 }
 
-// TestTheDeadlineThatPassesFirstWins has a server with deadlines of its own.
-func TestTheDeadlineThatPassesFirstWins(t *testing.T) {
-	t.Parallel()
-	ln, dial := serveDeaf(t, Config{ReadTimeout: 2 * short})
-	_, conn := dial()
-	require.NoError(t, conn.SetReadDeadline(time.Now().Add(short)))
-	_, err := conn.Read(make([]byte, 1))
-	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
-	require.Nil(t, ln.Reason(conn))
-	require.NoError(t, conn.SetReadDeadline(time.Now().Add(time.Hour)))
-	_, err = conn.Read(make([]byte, 1))
-	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
-	require.ErrorIs(t, ln.Reason(conn), reap.ReadIdle)
-}
-
 func TestOnIdleDecides(t *testing.T) {
 	t.Parallel()
 	events := make(chan Event, 10)
@@ -169,15 +153,6 @@ func TestGoodbyeComesAGraceBeforeTheEnd(t *testing.T) {
 	require.ErrorIs(t, ln.Reason(conn), reap.MaxAge)
 	require.ErrorIs(t, without.Reason(other), reap.MaxAge, "an age with a grace needs no Goodbye")
 	require.Empty(t, goodbye)
-}
-
-// TestNilReasonMatchesNothing is what the documentation of Reason shows.
-func TestNilReasonMatchesNothing(t *testing.T) {
-	t.Parallel()
-	ln, dial := serveDeaf(t, Config{ReadTimeout: time.Minute})
-	_, conn := dial()
-	require.False(t, errors.Is(ln.Reason(conn), reap.ReadIdle))
-	require.False(t, errors.Is(ln.Reason(conn), os.ErrDeadlineExceeded))
 }
 
 // TestALookRaisesAllEventsThatAreDue makes three timeouts pass at the same time.

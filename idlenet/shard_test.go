@@ -40,29 +40,6 @@ func TestClosedConnectionsAreBoundedUnderChurn(t *testing.T) {
 	require.False(t, w.judging)
 }
 
-func TestAReasonIsKeptForAMinute(t *testing.T) {
-	w := newQuietWorld(t, Config{ReadTimeout: time.Second})
-	l := w.accept()
-	_ = w.accept()
-	busy := w.accept()
-	var beat func()
-	beat = func() {
-		busy.Sock.Peer.Send(1)
-		w.After(500*time.Millisecond, beat)
-	}
-	beat()
-	w.Sleep(time.Second + w.Slack())
-	require.ErrorIs(t, w.ln.Reason(l.c), reap.ReadIdle)
-	require.Equal(t, l.Ended, w.ln.Reason(l.c))
-	l.serverCloses()
-	w.Sleep(59 * time.Second)
-	require.Equal(t, l.Ended, w.ln.Reason(l.c))
-	w.Sleep(time.Second + w.cfg.CloseGrace + w.Slack()) // it was found closed after CloseGrace
-	require.Nil(t, w.ln.Reason(l.c))
-	require.Equal(t, ConnID(""), w.ln.conn(l.c).ID())
-	require.Equal(t, 1, w.ln.Connections())
-}
-
 func TestReasonsAreDroppedWithoutConnections(t *testing.T) {
 	w := newQuietWorld(t, Config{ReadTimeout: time.Second})
 	all := w.acceptAll(10)
@@ -82,6 +59,7 @@ func TestTouchAndReleaseCountWithStamp(t *testing.T) {
 	w := newQuietWorld(t, Config{ReadTimeout: time.Second, Stamp: true})
 	touched, released := w.accept(), w.accept()
 	w.Sleep(500 * time.Millisecond)
+	w.ln.with(touched.c, func(s *shard, _ uint32, n *conn) { require.NotZero(t, s.Heard(n, 0), "it was opened then") })
 	send(touched, released)
 	w.Sleep(100 * time.Millisecond)
 	released.Hold()
@@ -92,23 +70,6 @@ func TestTouchAndReleaseCountWithStamp(t *testing.T) {
 	require.Zero(t, w.ln.Stats().Reaped.Total())
 	w.Sleep(100*time.Millisecond + w.Slack())
 	require.EqualValues(t, 2, w.ln.Stats().Reaped[reap.ReadIdle])
-}
-
-func TestConnectionsThatEndDoNotMakeStatsWrap(t *testing.T) {
-	w := newQuietWorld(t, Config{ReadTimeout: time.Second})
-	ended := w.accept()
-	w.Sleep(time.Second + w.Slack())
-	require.NotNil(t, ended.Ended)
-	stats := w.ln.Stats()
-	require.EqualValues(t, 1, stats.Reaped.Total())
-	require.Zero(t, stats.Closed)
-	require.Zero(t, stats.ClosedByHandler)
-	l := w.accept()
-	l.serverCloses()
-	w.Sleep(10 * time.Second)
-	stats = w.ln.Stats()
-	require.EqualValues(t, 2, stats.Closed)
-	require.EqualValues(t, 1, stats.ClosedByHandler)
 }
 
 func TestMethodsIgnoreConnectionsThatAreNotWatched(t *testing.T) {

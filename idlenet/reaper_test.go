@@ -27,7 +27,7 @@ func newBare(t *testing.T, cfg Config) *Reaper {
 	t.Cleanup(func() {
 		require.NoError(t, r.Drain(0, 0))
 		eventually(t, "no connection is open", func() bool { return r.Connections() == 0 })
-		r.listening.Store(0) // otherwise its goroutine keeps reasons for a minute
+		require.True(t, r.listening.CompareAndSwap(1, 0), "its goroutine keeps reasons for a minute")
 		r.watch.Wake()
 		requireNothingKept(t, r)
 	})
@@ -100,12 +100,12 @@ func TestAdmit(t *testing.T) {
 	same, err := r.Admit(c)
 	require.NoError(t, err)
 	require.Equal(t, c, same)
-	_, err = r.Admit(c)
-	require.EqualError(t, err, "idlenet: the connection is watched already")
 	require.True(t, r.admit(c, nil))
 	_, err = r.add(c, 0) // an Accept at the same time
 	require.Equal(t, errWatched, err)
 	require.True(t, r.admit(c, nil), "its second place is free again")
+	_, err = r.Admit(c)
+	require.EqualError(t, err, "idlenet: the connection is watched already")
 	_, other := tcpPair(t)
 	_, err = r.Admit(other)
 	require.ErrorIs(t, err, ErrRefused)
@@ -119,6 +119,8 @@ func TestAdmit(t *testing.T) {
 	_, closed := tcpPair(t)
 	require.NoError(t, closed.Close())
 	_, err = r.Watch(closed)
+	require.ErrorIs(t, err, net.ErrClosed)
+	_, err = r.Admit(new(net.TCPConn))
 	require.ErrorIs(t, err, net.ErrClosed)
 	eventually(t, "they end", func() bool { return r.Reason(c) != nil && r.Reason(other) != nil })
 }
@@ -245,23 +247,6 @@ func TestForgetInOnReap(t *testing.T) {
 	w.checkEmpty()
 }
 
-// TestAClosedConnectionWithAReasonHasNoHandle: its place may belong to another one soon.
-func TestAClosedConnectionWithAReasonHasNoHandle(t *testing.T) {
-	w := newQuietWorld(t, Config{ReadTimeout: time.Second})
-	l := w.accept()
-	conn := w.ln.conn(l.c)
-	w.Sleep(time.Second + w.Slack())
-	require.NotEmpty(t, conn.ID(), "it has ended, and is open")
-	l.serverCloses()
-	require.NoError(t, w.ln.Forget(l.c))
-	require.NotNil(t, w.ln.Reason(l.c))
-	conn.SetRemote(&net.TCPAddr{})
-	require.Empty(t, conn.ID())
-	for _, s := range w.ln.shards {
-		require.Empty(t, s.Remotes)
-	}
-}
-
 func TestAConnectionIsAdmittedOnce(t *testing.T) {
 	r := newBare(t, Config{ReadTimeout: 300 * time.Millisecond})
 	for range 100 {
@@ -287,6 +272,7 @@ func TestAConnectionIsAdmittedOnce(t *testing.T) {
 	require.NoError(t, r.Forget(c))
 	_, err = r.Admit(c)
 	require.NoError(t, err, "its engine uses the object again")
+	require.NoError(t, r.Forget(c))
 	require.Nil(t, r.Reason(c))
 }
 

@@ -75,7 +75,8 @@ func TestOfASampleTheLongestSilentIsShed(t *testing.T) {
 	}
 	w.Sleep(time.Second)
 	w.accept()
-	w.Sleep(w.Slack())
+	w.Poll() // it ends before the next tick
+	w.Sleep(2 * time.Millisecond)
 	require.ErrorIs(t, all[1].Ended, reap.Shed)
 	require.InDelta(t, 3*time.Second, all[1].Ended.Lasted, float64(w.Slack()))
 }
@@ -143,11 +144,31 @@ func TestReasonsAreKeptForAMinuteAndNotAboveANumber(t *testing.T) {
 	require.NotNil(t, r.of(address(conns[1].Front.own())))
 	later := &ReapError{}
 	r.add(conns[2], later, 2)
+	oldest := &r.order[0]
 	require.True(t, r.expire(mono.Time(1).Add(reasonKept)))
 	require.Nil(t, r.of(address(conns[3].Front.own())))
 	require.Same(t, later, r.of(address(conns[2].Front.own())))
 	require.False(t, r.expire(mono.Time(2).Add(reasonKept)))
 	require.Empty(t, r.all)
+	require.Nil(t, *oldest, "no memory is kept")
+}
+
+// TestAChosenConnectionMayStillStay changes the connection that is to make room.
+func TestAChosenConnectionMayStillStay(t *testing.T) {
+	for _, change := range []func(*simLife){
+		func(l *simLife) { l.Hold() }, func(l *simLife) { send(l) }, (*simLife).serverCloses,
+		func(l *simLife) { require.NoError(t, l.w.ln.Forget(l.c)) },
+		func(l *simLife) { l.serverCloses(); l.w.Sleep(time.Second); l.w.accept(); l.w.Sleep(2 * time.Second) },
+	} {
+		w := newQuietWorld(t, Config{ReadTimeout: time.Hour})
+		w.listen(1)
+		l := w.accept()
+		w.Sleep(3 * time.Second)
+		victim := w.ln.shards[0].mostSilent(1, 1, time.Second)
+		change(l)
+		w.Sleep(time.Millisecond)
+		require.False(t, victim.shed(time.Second))
+	}
 }
 
 // TestEachConnectionIsSampled has one silent connection among more than a sample of busy ones.
@@ -181,7 +202,9 @@ func TestEndedConnectionsTakeNoRoom(t *testing.T) {
 	w.accept()
 	ended.KickedAt = w.Now
 	require.NoError(t, w.ln.Kick(t.Context(), w.ln.conn(ended.c).ID()))
-	w.Sleep(w.Slack())
+	w.Poll()
+	w.Sleep(2 * time.Millisecond)
+	require.NotNil(t, ended.Ended, "before the next tick")
 	w.accept()
 	require.Zero(t, w.N["refused"])
 	ended.serverCloses()
@@ -285,7 +308,7 @@ func TestAPlaceIsGivenBackOnce(t *testing.T) {
 }
 
 func TestADialledConnectionHasNoPlaceOfASource(t *testing.T) {
-	w := newQuietWorld(t, Config{Sources: sourcelimit.Limits{Connections: 1}})
+	w := newQuietWorld(t, Config{MaxConnections: 1, Sources: sourcelimit.Limits{Connections: 2}})
 	w.Sleep(w.Slack())
 	w.accept().serverCloses()
 	w.accept()
@@ -353,6 +376,9 @@ func TestNewConnectionsWaitForRoom(t *testing.T) {
 	e.conn(e.accepted()).Hold()
 	third := e.dial()
 	time.Sleep(300 * time.Millisecond)
+	closed := &Listener{Reaper: e.Reaper}
+	closed.closed.Store(true)
+	require.False(t, closed.awaitRoom(), "a closed Listener waits for none")
 	require.NoError(t, e.Update(func(cfg *Config) { cfg.WaitForRoom = false }))
 	_, err = third.Read(b)
 	require.Error(t, err, "it is closed")

@@ -57,7 +57,7 @@ func TestStamp(t *testing.T) {
 				require.NoError(t, inner.Close())
 				inner = listenUnix(t)
 			}
-			e := serveEcho(t, inner, Config{ReadTimeout: 500 * time.Millisecond, Stamp: true})
+			e := serveEcho(t, inner, Config{ReadTimeout: 500 * time.Millisecond, Stamp: true, TCPKeepAlive: time.Minute})
 			_, silent := e.open()
 			living, live := e.open()
 			for began := time.Now(); e.Reason(silent) == nil && time.Since(began) < 20*time.Second; time.Sleep(100 * time.Millisecond) {
@@ -181,10 +181,10 @@ func TestAListenerAboveThatHidesItsConnectionsIsWarnedAbout(t *testing.T) {
 }
 
 // TestAServerThatIsNeverReadyIsWarned has HandshakeTimeout and a client that talks or is silent.
-// The server has called Ready for another one, or not.
+// The server has called Ready for another one, or not. One ends by its age.
 func TestAServerThatIsNeverReadyIsWarned(t *testing.T) {
 	t.Parallel()
-	for _, tc := range []struct{ calls, talks bool }{{false, true}, {false, false}, {true, true}} {
+	for _, tc := range []struct{ calls, talks, ages bool }{{talks: true}, {}, {calls: true, talks: true}, {talks: true, ages: true}} {
 		var log syncbuf.Buffer
 		e := newEcho(t, Config{HandshakeTimeout: time.Hour, Tick: 20 * time.Millisecond, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		say(t, e.dial(), "hello")
@@ -194,14 +194,19 @@ func TestAServerThatIsNeverReadyIsWarned(t *testing.T) {
 			left = 1
 		}
 		c := e.dial()
-		require.NoError(t, e.Update(func(cfg *Config) { cfg.HandshakeTimeout = short }))
+		require.NoError(t, e.Update(func(cfg *Config) {
+			cfg.HandshakeTimeout, cfg.MaxAge = short, short/2
+			if !tc.ages {
+				cfg.MaxAge = 0
+			}
+		}))
 		for tc.talks && len(e.ended()) == 0 {
 			_, _ = c.Write([]byte("x"))
 			time.Sleep(short / 10)
 		}
 		eventually(t, "those without Ready end", func() bool { return e.Connections() == left })
 		logging.Of(e.watch.Settings().Logger).Flush()
-		require.Equal(t, !tc.calls && tc.talks, strings.Contains(log.String(), "neither Ready nor AttachHTTP"))
+		require.Equal(t, !tc.calls && tc.talks && !tc.ages, strings.Contains(log.String(), "neither Ready nor AttachHTTP"))
 	}
 }
 
@@ -270,6 +275,11 @@ func TestReadsWithStampAreHeard(t *testing.T) {
 	_, err = (&stampedConn{Conn: inner, reaper: r}).Read(make([]byte, 1))
 	require.NoError(t, err)
 	require.Zero(t, now.Sub(r.driver.lastHeard(now)).Truncate(cfg.Tick))
+	r.driver.noteHeard(&verdict.Evidence{}, now.Add(time.Hour))
+	r.driver.noteHeard(&verdict.Evidence{Dated: true, Received: 1, Silent: time.Minute, Found: verdict.Unread}, now.Add(time.Hour))
+	require.Equal(t, now.Add(59*time.Minute), r.driver.heard)
+	r.driver.noteHeard(&verdict.Evidence{Found: verdict.Unread}, now.Add(time.Hour))
+	require.Equal(t, now.Add(time.Hour), r.driver.heard, "a byte without a date has come by then")
 }
 
 // TestConfigUnwrapFindsTheSocket has wrappers of others, below the Listener and above it, and one

@@ -64,11 +64,13 @@ func TestAdjust(t *testing.T) {
 	require.Equal(t, "1m0s", e.Limits()["read-timeout"])
 	require.NoError(t, e.Adjust(map[string]time.Duration{"read-timeout": 30 * time.Second}))
 	require.Equal(t, "30s", e.Limits()["read-timeout"])
+	require.ErrorContains(t, e.ScaleTimeouts(2, 0), "idlenet: ScaleTimeouts by 2")
 }
 
 func TestDrain(t *testing.T) {
 	t.Parallel()
-	e := newEcho(t, Config{ReadTimeout: time.Minute, ObserveOnly: true})
+	var log syncbuf.Buffer
+	e := newEcho(t, Config{ReadTimeout: time.Minute, ObserveOnly: true, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	for _, bad := range [][2]time.Duration{{-1, 1}, {2, 1}, {0, 20 * 365 * 24 * time.Hour}} {
 		require.ErrorContains(t, e.Drain(bad[0], bad[1]), "set a spread from 0 to the deadline")
 	}
@@ -87,6 +89,8 @@ func TestDrain(t *testing.T) {
 	_, err := refused.Read(make([]byte, 1))
 	require.Error(t, err, "new connections are closed")
 	eventually(t, "it is counted", func() bool { return e.Stats().Refused == 1 })
+	logging.Of(e.Config().Logger).Flush()
+	require.NotContains(t, log.String(), "rejected")
 
 	require.NoError(t, e.Drain(0, 2*time.Hour), "a later deadline changes nothing")
 	require.Nil(t, e.Reason(held))
@@ -181,10 +185,10 @@ func TestListenSaysWhatIsWrong(t *testing.T) {
 	require.Contains(t, cfg.LogValue().String(), "read-timeout=1m0s")
 }
 
-// TestAnUpdateHasToFitAllSockets has a socket that is not TCP before one that is.
+// TestAnUpdateHasToFitAllSockets has a socket that is not TCP between two that are.
 func TestAnUpdateHasToFitAllSockets(t *testing.T) {
 	ln := newQuietWorld(t, Config{ReadTimeout: time.Hour, Stamp: true}).ln
-	for _, addr := range []net.Addr{&net.UnixAddr{Net: "unix"}, &net.TCPAddr{}} {
+	for _, addr := range []net.Addr{&net.TCPAddr{}, &net.UnixAddr{Net: "unix"}, &net.TCPAddr{}} {
 		require.NoError(t, ln.checkKind(addr))
 	}
 	err := ln.Update(func(cfg *Config) { cfg.AllTimeout = time.Hour })

@@ -158,6 +158,7 @@ func TestAChosenConnectionMayStillStay(t *testing.T) {
 	for _, change := range []func(*simLife){
 		func(l *simLife) { l.Hold() }, func(l *simLife) { send(l) }, (*simLife).serverCloses,
 		func(l *simLife) { require.NoError(t, l.w.ln.Forget(l.c)) },
+		func(l *simLife) { l.w.ln.conn(l.c).Exempt(true); l.w.Sleep(2 * time.Second) },
 		func(l *simLife) { l.serverCloses(); l.w.Sleep(time.Second); l.w.accept(); l.w.Sleep(2 * time.Second) },
 	} {
 		w := newQuietWorld(t, Config{ReadTimeout: time.Hour})

@@ -194,12 +194,8 @@ func TestAServerThatIsNeverReadyIsWarned(t *testing.T) {
 			left = 1
 		}
 		c := e.dial()
-		require.NoError(t, e.Update(func(cfg *Config) {
-			cfg.HandshakeTimeout, cfg.MaxAge = short, short/2
-			if !tc.ages {
-				cfg.MaxAge = 0
-			}
-		}))
+		age := map[bool]time.Duration{true: short / 2}[tc.ages]
+		require.NoError(t, e.Update(func(cfg *Config) { cfg.HandshakeTimeout, cfg.MaxAge = short, age }))
 		for tc.talks && len(e.ended()) == 0 {
 			_, _ = c.Write([]byte("x"))
 			time.Sleep(short / 10)

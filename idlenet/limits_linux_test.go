@@ -153,7 +153,7 @@ func TestUpdateOfTCPKeepAlive(t *testing.T) {
 		require.NoError(t, e.Update(func(cfg *Config) { cfg.TCPKeepAlive = d }))
 		eventually(t, "the socket follows", func() bool {
 			probes, timeout := keepAliveOf(t, own)
-			return timeout == d && probes == map[bool]int{true: 4, false: 9}[d > 0] // 9 as package net has it
+			return timeout == d && probes == map[bool]int{true: 4, false: 9}[d > 0] // 9 in package net
 		})
 	}
 	for warns := range 2 {

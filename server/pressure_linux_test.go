@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/idlewheel/idlewheel/idle"
+	"github.com/idlewheel/idlewheel/internal/testing/syncbuf"
 	"github.com/idlewheel/idlewheel/reap"
 )
 
@@ -102,8 +104,8 @@ func take(t testing.TB, last int) (giveBack func()) {
 func TestSomethingElseMayTakeAllDescriptors(t *testing.T) {
 	for name, addr := range map[string]string{"tcp": "127.0.0.1:0", "unix": "unix://" + filepath.Join(shortDir(t), "s")} {
 		t.Run(name, func(t *testing.T) {
-			srv, stop := startIn(t, Config{Addresses: []string{addr}, NumEventLoop: 2, Idle: idle.Config{ReadTimeout: time.Minute}})
-			defer stop()
+			var log syncbuf.Buffer
+			srv, stop := startIn(t, Config{Addresses: []string{addr}, NumEventLoop: 2, Idle: idle.Config{ReadTimeout: time.Minute}, Logger: logTo(&log)})
 			was := srv.Stats().MaxConnections
 			live := visit(t, srv.Addr())
 			spare, err := os.Open(os.DevNull)
@@ -120,6 +122,11 @@ func TestSomethingElseMayTakeAllDescriptors(t *testing.T) {
 			require.Eventually(t, func() bool { return !srv.Stats().Paused }, time.Minute, time.Millisecond)
 			require.Eventually(t, func() bool { return srv.Stats().MaxConnections == was }, time.Minute, time.Millisecond)
 			require.NoError(t, pingPong(live, 10*time.Second))
+			srv.acceptors.Load().following.Wait()
+			stop()
+			for _, once := range []string{"descriptors are short", "descriptors suffice again"} {
+				require.Equal(t, 1, strings.Count(log.String(), once), "%s", &log)
+			}
 		})
 	}
 }

@@ -168,17 +168,7 @@ func ownZone(addr net.Addr) {
 // open hands a connection to a loop when there is room for it, or closes it.
 func (a *acceptors) open(conn net.Conn, loop *gnet.Client) {
 	from := sourcelimit.AddrOf(conn.RemoteAddr())
-	if !isKnown(conn) {
-		_ = conn.Close()
-		a.survive(fmt.Errorf("a connection of type %T: gnet takes *net.TCPConn, and *net.UnixConn of streams", conn))
-		return
-	}
-	if !a.admission.admit(from) {
-		_ = conn.Close()
-		return
-	}
-	if !a.enter() {
-		a.admission.sources.Release(from)
+	if !a.admit(conn, from) {
 		_ = conn.Close()
 		return
 	}
@@ -196,6 +186,23 @@ func (a *acceptors) open(conn net.Conn, loop *gnet.Client) {
 	} else if e.descriptor >= a.budget.full() {
 		a.runShort()
 	}
+}
+
+// admit waits for room, and reports whether a connection is served. If so, the caller calls leave
+// when it is closed.
+func (a *acceptors) admit(conn net.Conn, from netip.Addr) bool {
+	if !isKnown(conn) {
+		a.survive(fmt.Errorf("a connection of type %T: gnet takes *net.TCPConn, and *net.UnixConn of streams", conn))
+		return false
+	}
+	if !a.admission.admit(from) {
+		return false
+	}
+	entered := a.enter()
+	if !entered {
+		a.admission.sources.Release(from)
+	}
+	return entered
 }
 
 // enter waits for room, and reports whether there is some before accepting ends.

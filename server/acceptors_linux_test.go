@@ -11,13 +11,13 @@ import (
 	"syscall"
 	"testing"
 	"time"
-	"unsafe"
 
 	"github.com/panjf2000/gnet/v2"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/idle"
+	"github.com/idlewheel/idlewheel/internal/testing/sockets"
 	"github.com/idlewheel/idlewheel/internal/testing/syncbuf"
 	"github.com/idlewheel/idlewheel/reap"
 )
@@ -152,16 +152,9 @@ func (strangeConn) LocalAddr() net.Addr { return &net.UnixAddr{Net: "unix"} }
 
 func TestAConnectionOfAnotherPackageIsNotKnown(t *testing.T) {
 	require.False(t, isKnown(strangeConn{}))
-}
-
-func TestAddressesHaveZonesOfTheirOwn(t *testing.T) {
-	one, two := &net.TCPAddr{IP: net.IPv6loopback, Zone: "eth0"}, &net.TCPAddr{IP: net.IPv6loopback}
-	two.Zone = one.Zone
-	ownZone(one)
-	ownZone(two)
-	require.Equal(t, "eth0", one.Zone)
-	require.NotSame(t, unsafe.StringData(one.Zone), unsafe.StringData(two.Zone))
-	ownZone(&net.UnixAddr{})
+	name := t.TempDir() + "/s"
+	sockets.Listen(t, "unixpacket", name)
+	require.False(t, isKnown(sockets.Dial(t, "unixpacket", name)), "it has no stream")
 }
 
 // blocks has a handler that blocks an event loop until release is closed.

@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/panjf2000/gnet/v2"
 	"github.com/stretchr/testify/require"
@@ -58,6 +59,12 @@ func TestGnetTellsDetailsAtTheLevelOfDetails(t *testing.T) {
 		require.Contains(t, out.String(), "level="+level+"from=gnet")
 	}
 	require.Equal(t, 5, strings.Count(out.String(), "\n"))
+	for n := range 2 * keptErrors {
+		l.Errorf("%d", n/2)
+	}
+	for range 2 {
+		require.Equal(t, "0; 1; 2; 3; 4; 5; 6; 7", l.lastErrors(), "the last ones, each once")
+	}
 }
 
 // newTestAcceptors returns acceptors of a full server with one source of one connection.
@@ -140,11 +147,17 @@ func TestAConnectionThatIsNotOpenedGivesItsPlaceBack(t *testing.T) {
 	conn, err := ln.Accept()
 	require.NoError(t, err)
 	require.NoError(t, conn.Close())
-	from := conn.RemoteAddr().(*net.TCPAddr)
-	from.IP, from.Port = peer.IP, peer.Port
-	a := newTestAcceptors(t, &echo{})
+	from, to, zone := conn.RemoteAddr().(*net.TCPAddr), conn.LocalAddr().(*net.TCPAddr), "eth0"
+	from.IP, from.Port, from.Zone, to.Zone = peer.IP, peer.Port, zone, zone
+	a, log := newTestAcceptors(t, &echo{}), &strings.Builder{}
+	a.log = logTo(log)
 	a.open(conn, loop)
 	a.requireEmpty(t)
+	require.Contains(t, log.String(), "opening a connection: ")
+	for _, own := range []string{from.Zone, to.Zone} { // gnet puts the bytes into a pool
+		require.Equal(t, zone, own)
+		require.NotSame(t, unsafe.StringData(zone), unsafe.StringData(own))
+	}
 
 	require.True(t, a.room.places.TryAcquire(1))
 	stopped, stop := context.WithCancel(t.Context())

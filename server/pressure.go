@@ -92,21 +92,16 @@ func scaleAt(pressure float64) timeoutScale {
 
 // scaleTimeouts shortens idle timeouts to least while there is pressure, until the context is done.
 func (set *setup) scaleTimeouts(ctx context.Context, r *idle.Reaper, least time.Duration, log *slog.Logger) {
-	var scale timeoutScale
+	var scale, logged timeoutScale
 	var warning logging.Limiter
-	unsaid := false
 	for sleep(ctx, pressureInterval) {
 		p := set.pressure(r.Connections(), r.Config().MaxConnections)
 		if scale.follow(p.Highest()) {
-			if err := r.ScaleTimeouts(float64(scale), least); err != nil {
-				panic("BUG: " + err.Error())
-			}
-			unsaid = true
+			_ = r.ScaleTimeouts(float64(scale), least) // Config.check has checked least
 		}
-		if unsaid && warning.Allow() {
+		if scale != logged && warning.Allow() {
 			log.Warn("pressure changes idle timeouts", "squeeze", float64(scale), "to", least, "pressure", p.Highest(), "of", p.name())
-			unsaid = false
+			logged = scale
 		}
 	}
-	_ = r.ScaleTimeouts(0, 0)
 }

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"math"
 	"os"
 	"path/filepath"
@@ -45,12 +46,26 @@ func TestPressureHasANameAndIsTheHighest(t *testing.T) {
 
 func TestHeapPressure(t *testing.T) {
 	set := &setup{}
-	require.Zero(t, set.pressure(0, 0).Heap, "without GOMEMLIMIT")
+	require.Zero(t, set.pressure(0, 0), "nothing is limited")
 	debug.FreeOSMemory() // a collection, so that there is a figure
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(-1))
 	debug.SetMemoryLimit(1 << 20)
 	require.Greater(t, set.pressure(0, 0).Heap, 0.1)
-	debug.SetMemoryLimit(math.MaxInt64)
+	debug.SetMemoryLimit(0)
+	require.Zero(t, set.pressure(0, 0), "it is no limit")
+	usage := filepath.Join(t.TempDir(), "usage")
+	require.NoError(t, os.WriteFile(usage, []byte("500"), 0o600))
+	set.groups = []memoryGroup{{limit: 1000, usage: usage[1:]}}
+	require.Equal(t, Pressure{Memory: 0.5}, set.pressure(0, 0))
+	for used, want := range map[string]string{"500": "", "900": "squeeze=0.5 to=1s pressure=0.9 of=memory\n"} {
+		require.NoError(t, os.WriteFile(usage, []byte(used), 0o600))
+		var log strings.Builder
+		ctx, end := context.WithTimeout(t.Context(), 2*pressureInterval)
+		set.scaleTimeouts(ctx, newTestReaper(t, &echo{}, 0), time.Second, logTo(&log))
+		end()
+		_, got, _ := strings.Cut(log.String(), `msg="pressure changes idle timeouts" `)
+		require.Equal(t, want, got)
+	}
 }
 
 func TestDescriptorsAboveAGapArePressure(t *testing.T) {

@@ -127,6 +127,7 @@ func TestCloseEndsTheDelayOfADrain(t *testing.T) {
 	require.NoError(t, pingPong(l.client, 10*time.Second), "the server goes on as before")
 	require.NoError(t, await(t, inBackground(l.Close)))
 	require.NoError(t, await(t, l.result))
+	require.NotContains(t, l.log.String(), "msg=draining")
 }
 
 // TestADrainIsNotOnlyObserved drains a server with a Reaper that closes nothing else.

@@ -311,6 +311,7 @@ func TestTheStartWarnsOnce(t *testing.T) {
 	late := idle.Heartbeat{Interval: 30 * time.Second, Ping: func(gnet.Conn) []byte { return []byte("ping") }}
 	_, stop := startIn(t, Config{Logger: logTo(&log), Idle: idle.Config{ReadTimeout: 20 * time.Second, Heartbeat: late}})
 	stop()
+	require.NotContains(t, log.String(), "msg=drain")
 	require.Equal(t, 1, strings.Count(log.String(), "level=WARN"), "%s", &log)
 	require.Contains(t, log.String(), "read-timeout=20s heartbeat=30s", "it names both")
 }

@@ -155,12 +155,9 @@ func (s *Server) Shutdown(ctx context.Context) error {
 		return nil
 	default:
 	}
-	inTime := context.AfterFunc(ctx, s.cut)
+	defer context.AfterFunc(ctx, s.cut)()
 	<-s.down
-	if !inTime() {
-		return ctx.Err()
-	}
-	return nil
+	return ctx.Err()
 }
 
 // Close closes all connections at once, and ends a drain that has begun. Otherwise it is like
@@ -213,7 +210,6 @@ func (s *Server) RunUntilSignal(ctx context.Context) error {
 			case <-signals:
 				do()
 			case <-returned:
-				return
 			}
 		}
 	}()

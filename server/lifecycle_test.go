@@ -19,6 +19,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/idlewheel/idlewheel/idle"
+	"github.com/idlewheel/idlewheel/internal/testing/sockets"
 	"github.com/idlewheel/idlewheel/internal/testing/syncbuf"
 	"github.com/idlewheel/idlewheel/reap"
 )
@@ -111,6 +112,7 @@ func TestCloseEndsEverythingAtOnce(t *testing.T) {
 			l.requireDraining(t)
 		}
 		require.NoError(t, await(t, inBackground(l.Close)))
+		require.Nil(t, l.acceptors.Load(), "no event loop runs")
 		require.NoError(t, await(t, begun), "all connections are closed")
 		require.ErrorIs(t, await(t, l.result), tc.ofRun)
 		requireClosed(t, l.client)
@@ -144,10 +146,12 @@ func TestAServerThatWasClosedBeforeRun(t *testing.T) {
 		"Shutdown": func(s *Server) error { return s.Shutdown(t.Context()) },
 		"Close":    (*Server).Close,
 	} {
-		s := newServer(t, Config{})
+		ln := sockets.Listen(t, "tcp", "127.0.0.1:0")
+		s := newServer(t, Config{Listeners: []net.Listener{ln}, OnStarted: func(*Server) { t.Error("started: ", name) }})
 		require.NoError(t, await(t, inBackground(func() error { return end(s) })), name)
 		require.NoError(t, await(t, inBackground(func() error { return end(s) })), name)
 		require.ErrorIs(t, s.Run(t.Context()), ErrServerClosed, name)
+		require.ErrorIs(t, ln.Close(), net.ErrClosed, name)
 	}
 }
 

@@ -191,7 +191,7 @@ func TestHandlerThatAsksForShutdownIsNoError(t *testing.T) {
 	deciding := idleConfig
 	deciding.OnIdle = func(gnet.Conn, idle.Event) gnet.Action { return gnet.Shutdown }
 	for from, cfg := range map[string]Config{
-		"OnTraffic": {Handler: &echo{action: gnet.Shutdown}},
+		"OnTraffic": {Handler: &echo{action: gnet.Shutdown}, Drain: Drain{Delay: time.Hour}},
 		"OnIdle":    {Idle: deciding},
 		"OnClose":   {Handler: &leaves{}},
 	} {
@@ -217,12 +217,15 @@ func (*refuses) OnBoot(gnet.Engine) gnet.Action { return gnet.Shutdown }
 func TestContextThatIsDoneAlready(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	require.NoError(t, run(ctx, Config{}))
+	ln := sockets.Listen(t, "tcp", "127.0.0.1:0")
+	require.NoError(t, run(ctx, Config{Listeners: []net.Listener{ln}, OnStarted: func(*Server) { t.Error("started") }}))
+	require.ErrorIs(t, ln.Close(), net.ErrClosed)
 }
 
 func TestBadConfigIsRefused(t *testing.T) {
 	_, err := New(Config{NumEventLoop: -1, AcceptRate: -1, PressureTimeout: -1})
 	require.ErrorIs(t, err, ErrBadConfig)
+	require.NotErrorIs(t, err, ErrServerClosed)
 	require.ErrorIs(t, err, ErrBadAddress)
 	for _, want := range []string{
 		"server: bad address: Config.Addresses is not set", "server: Config.Handler is nil", "Config.NumEventLoop is -1: set a positive number",

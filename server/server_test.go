@@ -44,7 +44,8 @@ func TestMain(m *testing.M) {
 	}
 	flag.Parse()
 	_ = flag.Set("test.parallel", needs.Parallel(8)) // parallel tests wait most of the time
-	goleak.VerifyTestMain(m, goleak.IgnoreCurrent()) // importing gnet starts two goroutines
+	// Importing gnet starts two goroutines. Its workers wait for seconds before they end.
+	goleak.VerifyTestMain(m, goleak.IgnoreCurrent(), goleak.IgnoreAnyFunction("github.com/panjf2000/ants/v2.(*goWorker).run.func1"))
 }
 
 type echo struct {

@@ -41,6 +41,7 @@ func TestAShortageKeepsTheLimitOfTheUser(t *testing.T) {
 		begin, end := func() { r.shrink() }, func() { require.True(t, r.grow(200)) }
 		end()
 		require.Equal(t, limit, now(), "there was no shortage")
+		require.Zero(t, r.reaper.Stats().Updates)
 		begin()
 		begin()
 		require.Equal(t, 1, now())
@@ -90,6 +91,7 @@ func TestARoomWithoutLimitHasNoShortage(t *testing.T) {
 	left, begins := r.shrink()
 	require.Zero(t, left)
 	require.False(t, begins)
+	r.widen(5)
 	require.True(t, r.places.TryAcquire(1<<40))
 }
 

@@ -171,9 +171,9 @@ func (s *socket) Close() error {
 	return s.UnixListener.Close()
 }
 
-// removeDead removes a socket that nothing listens on. It refuses a file of another kind. The socket
-// of a live server, which may not listen yet, stays, and bind refuses its address. A full backlog
-// and a datagram socket refuse a connection in other ways than a dead server.
+// removeDead removes a socket that nothing listens on. It refuses a file of another kind. The
+// socket of a live server, which may not listen yet, stays, and bind refuses its address. A full
+// backlog and a datagram socket refuse a connection in other ways than a dead server.
 func removeDead(name string) error {
 	if info, err := os.Lstat(name); err == nil && info.Mode()&os.ModeSocket == 0 {
 		return fmt.Errorf("%s: a file that is not a socket is there", name)

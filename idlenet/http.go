@@ -1,6 +1,7 @@
 package idlenet
 
 import (
+	"bufio"
 	"context"
 	"crypto/tls"
 	"io"
@@ -34,8 +35,7 @@ import (
 //     its client begins no request while the connection closes.
 //
 // CloseGrace bounds all of this: set it longer than the longest request. A connection with a reason
-// in Config.Reset is reset at once all the same. The answer of a handler that sets the header
-// Connection itself, such as keep-alive for a stream, does not ask the client to leave.
+// in Config.Reset is reset at once all the same.
 //
 // All listeners of a server must have the same Reaper.
 func (r *Reaper) AttachHTTP(server *http.Server) {
@@ -60,14 +60,10 @@ func (r *Reaper) AttachHTTP(server *http.Server) {
 		return context.WithValue(ctx, connKey{}, c)
 	}
 	server.Handler = http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
-		switch {
-		case !r.leaves(request) || upgrades(request):
-		case request.ProtoMajor == 2:
+		if r.leaves(request) && !upgrades(request) {
 			last := lastWriter{w}
 			defer last.end()
 			w = last
-		default:
-			w.Header().Set("Connection", "close")
 		}
 		before.handler.ServeHTTP(w, request)
 	})
@@ -80,8 +76,10 @@ func upgrades(request *http.Request) bool {
 	return to != "" && !strings.EqualFold(to, "h2c")
 }
 
-// A lastWriter writes the last answer of an HTTP/2 connection. The server makes a GOAWAY of the
-// header in the final answer, and would send it in one before, such as 103 Early Hints.
+// A lastWriter writes the last answer of a connection. It sets the header when the answer begins: a
+// handler may clear the headers that it finds, as httputil.ReverseProxy does after a 103 Early
+// Hints, and HTTP/2 forbids this one in a 103. The methods are those of the writers of net/http,
+// because handlers ask for them by type.
 type lastWriter struct{ http.ResponseWriter }
 
 func (w lastWriter) end() { w.Header().Set("Connection", "close") }
@@ -98,6 +96,11 @@ func (w lastWriter) Write(b []byte) (int, error) {
 	return w.ResponseWriter.Write(b)
 }
 
+func (w lastWriter) ReadFrom(from io.Reader) (int64, error) {
+	w.end()
+	return io.Copy(w.ResponseWriter, from)
+}
+
 func (w lastWriter) Flush() { _ = w.FlushError() }
 
 // FlushError is called by http.ResponseController.
@@ -105,6 +108,22 @@ func (w lastWriter) FlushError() error {
 	w.end()
 	return http.NewResponseController(w.ResponseWriter).Flush()
 }
+
+func (w lastWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	return http.NewResponseController(w.ResponseWriter).Hijack()
+}
+
+func (w lastWriter) Push(target string, options *http.PushOptions) error {
+	if pusher, is := w.ResponseWriter.(http.Pusher); is {
+		return pusher.Push(target, options)
+	}
+	return http.ErrNotSupported
+}
+
+func (w lastWriter) CloseNotify() <-chan bool { return w.ResponseWriter.(closeNotifier).CloseNotify() }
+
+// A closeNotifier is an http.CloseNotifier, which is deprecated.
+type closeNotifier interface{ CloseNotify() <-chan bool }
 
 func (w lastWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 

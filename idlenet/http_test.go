@@ -12,6 +12,7 @@ import (
 	"net/http/httptrace"
 	"net/textproto"
 	"os"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -142,7 +143,10 @@ func TestTheNextAnswerClosesALeavingConnection(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := newSite(t, Config{ReadTimeout: time.Hour}, ok)
+			s := newSite(t, Config{ReadTimeout: time.Hour}, func(w http.ResponseWriter, r *http.Request) {
+				clear(w.Header()) // as httputil.ReverseProxy does after a 103
+				ok(w, r)
+			})
 			s.Start()
 			v, offers, socket := s.visit(t), s.visit(t), s.visit(t)
 			for _, v := range []*visitor{v, offers, socket} {
@@ -462,6 +466,8 @@ func TestEarlyHintsOfALeavingConnection(t *testing.T) {
 		require.Equal(t, status, w.Code)
 		require.Equal(t, status == http.StatusOK, w.Flushed)
 		require.Equal(t, w, lastWriter{w}.Unwrap())
+		_, _, err := lastWriter{w}.Hijack()
+		require.ErrorIs(t, err, http.ErrNotSupported)
 	}
 	for name, handler := range map[string]http.HandlerFunc{
 		"Write": func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusEarlyHints); ok(w, r) },
@@ -473,6 +479,17 @@ func TestEarlyHintsOfALeavingConnection(t *testing.T) {
 		"Flush": func(w http.ResponseWriter, r *http.Request) {
 			w.WriteHeader(http.StatusEarlyHints)
 			w.(http.Flusher).Flush()
+			ok(w, r)
+		},
+		"ReadFrom": func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusEarlyHints)
+			_, _ = io.Copy(w, io.LimitReader(strings.NewReader("ok"), 2))
+		},
+		"interfaces": func(w http.ResponseWriter, r *http.Request) {
+			_ = w.(http.Pusher).Push("/", nil)
+			if r != nil {
+				w.(closeNotifier).CloseNotify()
+			}
 			ok(w, r)
 		},
 		"nothing": func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusEarlyHints) },

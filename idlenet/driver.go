@@ -22,11 +22,9 @@ const (
 	// stillPart is the part of a silence in which a byte may still have come that was not known
 	// when the silence was noticed.
 	stillPart = 4
-	// callsAtOnce is the number of calls between two rests of the driver. Most of them end a
-	// connection. The runtime asks the kernel for input only when no goroutine is ready to run.
-	// Without the rest living connections wait until the servers have closed all that end together.
+	// callsAtOnce is the number of calls between two lulls of the driver. Most of them end a
+	// connection.
 	callsAtOnce = 64
-	rest        = time.Millisecond
 	// searchedPerTick is the largest number of ids of a shard that the driver checks in a tick for
 	// closed connections. It stops when searchedAtOnce in a row are open, but not before it has
 	// checked the part of a tick of all ids in searchTime.
@@ -54,6 +52,8 @@ type driver struct {
 	ticked   bool      // the clock has moved since the last probes
 	news     int       // looks since the last probes that have found a later byte of a peer
 	evidence verdict.Evidence
+	lull     lull
+	rest     func() // lull.wait
 }
 
 func (d *driver) drive() {
@@ -71,7 +71,9 @@ func (d *driver) leave() bool {
 	kept = kept && r.listening.Load() > 0
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.driving = kept || r.watch.Open.Load() > 0
+	if r.driving = kept || r.watch.Open.Load() > 0; !r.driving {
+		d.lull.close() // before the next goroutine may begin
+	}
 	return !r.driving
 }
 
@@ -85,7 +87,7 @@ func (d *driver) round() {
 		for calls, more := s.advance(); more; calls, more = s.advance() {
 			if made += calls; made >= callsAtOnce {
 				made = 0
-				time.Sleep(rest)
+				d.rest()
 			}
 			d.move() // so that a long round does not count as an outage
 		}

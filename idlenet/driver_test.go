@@ -1,7 +1,7 @@
 package idlenet
 
 import (
-	"net"
+	"os"
 	"testing"
 	"time"
 
@@ -50,31 +50,31 @@ func TestConnectionsReapedInASilenceCount(t *testing.T) {
 	require.Less(t, w.ln.Stats().Reaped.Total(), uint64(outage.MinBusy))
 }
 
-// TestEndsLeaveTimeForTheLiving: the driver rests while many connections end together. The rest is
-// real time, also in the simulation.
+// TestEndsLeaveTimeForTheLiving: the driver rests while many connections end together.
 func TestEndsLeaveTimeForTheLiving(t *testing.T) {
-	var w *simWorld
-	var ends []time.Time
-	w = newQuietWorld(t, Config{ReadTimeout: 2 * time.Second, OnReap: func(c net.Conn, reason *ReapError) {
-		ends = append(ends, time.Now())
-		w.onReap(c, reason)
-	}})
-	for range 500 {
-		w.accept()
-	}
+	w := newQuietWorld(t, Config{ReadTimeout: 2 * time.Second})
+	var ended []uint64 // at each rest
+	w.ln.driver.rest = func() { ended = append(ended, w.ln.Stats().Reaped.Total()) }
+	w.acceptAll(500)
 	w.Sleep(2*time.Second + w.Slack())
-	require.Len(t, ends, 500)
-	run, longest := 0, 0
-	for i, at := range ends[1:] {
-		if run++; at.Sub(ends[i]) >= rest {
-			run = 0
-		}
-		longest = max(longest, run)
+	require.EqualValues(t, 500, w.ln.Stats().Reaped.Total())
+	require.Len(t, ended, 500/callsAtOnce)
+	for n, most := range ended {
+		require.InDelta(t, (n+1)*callsAtOnce, most, looksPerLock)
 	}
-	require.Greater(t, longest, looksPerLock, "not after each look")
-	for i, at := range ends[callsAtOnce+looksPerLock:] {
-		require.GreaterOrEqual(t, at.Sub(ends[i]), rest)
-	}
+}
+
+// TestALull waits twice, and closes twice.
+func TestALull(t *testing.T) {
+	var l lull
+	l.wait()
+	in := l.in
+	l.wait()
+	require.Same(t, in, l.in)
+	l.close()
+	l.close()
+	require.ErrorIs(t, in.Close(), os.ErrClosed)
+	require.Zero(t, l)
 }
 
 // TestOneLivingConnectionIsNoSilence: the driver asks all connections before it holds verdicts.
@@ -94,6 +94,18 @@ func TestOneLivingConnectionIsNoSilence(t *testing.T) {
 	require.Zero(t, w.ln.Stats().Suspensions)
 	require.Zero(t, w.ln.Stats().Outages, "the byte of one ends no hold")
 	require.EqualValues(t, 199, w.ln.Stats().Reaped[reap.ReadIdle], "they end in time")
+}
+
+// TestThoseThatWereSilentBeforeAreNotBusy has a silence of ten connections beside 190 quiet ones.
+func TestThoseThatWereSilentBeforeAreNotBusy(t *testing.T) {
+	w := newQuietWorld(t, Config{ReadTimeout: 10 * time.Minute})
+	all := w.acceptAll(200)
+	for range 200 {
+		send(all[:10]...)
+		w.Sleep(time.Second)
+	}
+	w.Sleep(6 * time.Minute)
+	require.Zero(t, w.ln.Stats().Suspensions)
 }
 
 // TestTimeWithoutConnectionsIsNoSilence has the goroutine run without a connection, while it keeps

@@ -88,7 +88,7 @@ func newReaper(cfg watch.Config, elapsed func() mono.Time, ask ask) *Reaper {
 	r.run = func() { go r.driver.drive() }
 	r.spawn = func(call func()) { go call() }
 	r.watch.Init(&form, cfg, elapsed)
-	r.driver.reaper = r
+	r.driver.reaper, r.driver.rest = r, r.driver.lull.wait
 	shards := min(runtime.GOMAXPROCS(0), maxShards)
 	for n := range shards {
 		r.shards = append(r.shards, newShard(r, uint32(n+1), shards))

@@ -112,45 +112,6 @@ func TestAlertsFireWhenTheyShould(t *testing.T) {
 	}
 }
 
-// TestAlertsAreTestedOnBothSidesOfTheirLimits moves each number of each rule by a tenth, or 0 by 1,
-// and its time by a quarter, up and down. Each time a test must fail.
-func TestAlertsAreTestedOnBothSidesOfTheirLimits(t *testing.T) {
-	file, engine := readAlertTests(t), newEngine()
-	noticed := func(rule rulefmt.Rule) bool {
-		return slices.ContainsFunc(file.Tests, func(test alertTest) bool {
-			return test.fails(t, engine, rule, time.Duration(file.Interval)) != ""
-		})
-	}
-	for _, rule := range rules(t) {
-		for _, part := range []model.Duration{-rule.For / 4, rule.For / 4} {
-			moved := rule
-			if moved.For += part; part != 0 && !noticed(moved) {
-				t.Errorf("%s: no test notices that it fires after %v instead of %v", rule.Alert, moved.For, rule.For)
-			}
-		}
-		tree, err := parser.ParseExpr(rule.Expr)
-		require.NoError(t, err)
-		parser.Inspect(tree, func(node parser.Node, _ []parser.Node) error {
-			number, is := node.(*parser.NumberLiteral)
-			if !is {
-				return nil
-			}
-			was, by := number.Val, number.Val/10
-			if was == 0 {
-				by = 1
-			}
-			for _, number.Val = range []float64{was - by, was + by} {
-				moved := rule
-				if moved.Expr = tree.String(); !noticed(moved) {
-					t.Errorf("%s: no test notices %v instead of %v in\n%s", rule.Alert, number.Val, was, moved.Expr)
-				}
-			}
-			number.Val = was
-			return nil
-		})
-	}
-}
-
 // fails runs the parts of a test that are about a rule, and describes the first failure.
 func (test alertTest) fails(t *testing.T, engine *promql.Engine, rule rulefmt.Rule, interval time.Duration) string {
 	t.Helper()
@@ -344,26 +305,3 @@ func TestTheDashboardIsWhole(t *testing.T) {
 		}
 	}
 }
-
-// TestCountersAreNotShownAsTheyAre checks that each counter is the argument of rate or increase.
-func TestCountersAreNotShownAsTheyAre(t *testing.T) {
-	for where, expr := range decode[dashboard](t, "grafana/idlewheel.json").expressions() {
-		tree, err := parser.ParseExpr(expr)
-		require.NoError(t, err, where)
-		parser.Inspect(tree, func(node parser.Node, above []parser.Node) error {
-			s, is := node.(*parser.VectorSelector)
-			if !is {
-				return nil
-			}
-			under := slices.ContainsFunc(above, func(n parser.Node) bool {
-				call, is := n.(*parser.Call)
-				return is && slices.Contains([]string{"rate", "increase"}, call.Func.Name)
-			})
-			grows := counter.MatchString(s.Name)
-			assert.Equal(t, under, grows, "%s: %s is a counter: %v, and under rate or increase: %v", where, s.Name, grows, under)
-			return nil
-		})
-	}
-}
-
-var counter = regexp.MustCompile(`_(total|bucket|sum|count)$`)

@@ -47,56 +47,6 @@ func TestThePageShowsItsServer(t *testing.T) {
 	require.ElementsMatch(t, []string{f.url + "/", f.url + "/api/events"}, requests)
 }
 
-// TestTheWheelTurns checks that the hand moves between frames.
-func TestTheWheelTurns(t *testing.T) {
-	f, tab := show(t, scene{loops: 1, connections: 100}, `document.querySelector(".ring")`)
-	require.True(t, eval[bool](t, tab, `new Promise(done => {
-		const pictures = new Set(), hand = document.querySelectorAll(".ring canvas")[1];
-		let frames = 0;
-		new MutationObserver(() => frames++).observe(document.querySelector("#messages"), {attributes: true});
-		const look = () => {
-			pictures.add(hand.toDataURL());
-			if (frames > 3 && pictures.size > frames + 3) done(true); else setTimeout(look, 20);
-		};
-		look();
-	})`), "more places of the hand than frames")
-	f.stop()
-	wait(t, tab, `document.querySelector("#status").textContent === "disconnected"`)
-	require.Equal(t, 0, eval[int](t, tab, `new Promise(done => {
-		const draw = window.requestAnimationFrame;
-		let n = 0;
-		window.requestAnimationFrame = f => { n++; return draw(f); };
-		setTimeout(() => { n = 0; }, 2000); // particles and the hand have stopped
-		setTimeout(() => done(n), 2600);
-	})`), "frames are drawn while nothing changes")
-}
-
-// TestReapedConnectionsFly counts the particles that fly out of a ring: some, and at most 40.
-func TestReapedConnectionsFly(t *testing.T) {
-	for _, motion := range []string{"no-preference", "reduce"} {
-		t.Run(motion, func(t *testing.T) {
-			f := serve(t, scene{loops: 1, connections: 1000})
-			tab, _ := open(t, f.url, &emulation.MediaFeature{Name: "prefers-reduced-motion", Value: motion})
-			wait(t, tab, `document.querySelector("#reaped").dataset.value === "0"`)
-			run(t, tab, chromedp.Evaluate(`window.most = 0; new MutationObserver(() => {
-				most = Math.max(most, document.querySelector(".ring").dataset.particles);
-			}).observe(document.querySelector(".ring"), {attributes: true})`, nil))
-			for reaped := 300; reaped <= 1200; reaped += 300 {
-				f.set(func(s *scene) { s.connections, s.reaped = 1000-reaped/2, reaped })
-				wait(t, tab, fmt.Sprintf(`document.querySelector("#reaped").dataset.value === "%d"`, reaped))
-			}
-			if motion == "reduce" {
-				time.Sleep(500 * time.Millisecond)
-				require.Zero(t, eval[int](t, tab, `most`))
-				return
-			}
-			wait(t, tab, `most > 5`)
-			require.LessOrEqual(t, eval[int](t, tab, `most`), 40)
-			wait(t, tab, `document.querySelector(".ring").dataset.particles === "0"`)
-		})
-	}
-}
-
 // TestARingIsDrawnInItsSectors has a ring of four sectors, which fill its left and its right half.
 func TestARingIsDrawnInItsSectors(t *testing.T) {
 	_, tab := show(t, scene{loops: 1, connections: 400, few: true}, `document.querySelector(".ring")`)

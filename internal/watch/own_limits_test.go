@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/idlewheel/idlewheel/internal/configtable"
 	"github.com/idlewheel/idlewheel/internal/mono"
 	"github.com/idlewheel/idlewheel/reap"
 )
@@ -42,6 +43,7 @@ func TestLimitsOfAConnectionApplyAtOnce(t *testing.T) {
 	require.NoError(t, p.SetLimits(id, c, reap.ConnLimits{ReadTimeout: 10 * time.Second}))
 	p.pass(10*time.Second + 2*p.Clock.Tick())
 	require.Len(t, p.closed, 1)
+	require.Zero(t, p.Counters.SparedUnread)
 }
 
 // TestLimitsOfAConnectionAdaptItsState begins and ends the windows of a minimum rate.
@@ -52,6 +54,7 @@ func TestLimitsOfAConnectionAdaptItsState(t *testing.T) {
 	always := reap.MinRate{BytesPerSecond: 1, Always: true}
 	require.NoError(t, p.SetLimits(id, c, reap.ConnLimits{MinRate: always}))
 	require.NotZero(t, p.Facts(id, c, p.now).RatedSince)
+	require.Equal(t, configtable.DefaultWindow, p.LimitsOf(c).Rate.Window)
 	require.NoError(t, p.SetLimits(id, c, reap.ConnLimits{MinRate: reap.MinRate{BytesPerSecond: -1}}))
 	require.Zero(t, p.Facts(id, c, p.now).RatedSince)
 	require.NoError(t, p.SetLimits(id, c, reap.ConnLimits{}))

@@ -53,7 +53,7 @@ func run(args []string, accepted map[string]string, stdout io.Writer) (code int)
 	n := flags.Int("n", 200, "number of changes")
 	only := flags.String("run", "", "regular expression; draw only changes with a matching file and description")
 	in := flags.String("in", targets, "packages to change")
-	with := flags.String("tests", "admin metrics settings", "further packages with tests")
+	with := flags.String("tests", "admin internal/connstate metrics settings", "further packages with tests")
 	if err := flags.Parse(args); err != nil {
 		return 2
 	}

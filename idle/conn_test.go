@@ -248,6 +248,17 @@ func TestTheNextMessageStartsANewWindow(t *testing.T) {
 	require.Greater(t, s.facts(c).RatedSince, began)
 }
 
+// TestTheWindowOfTheNextMessageBeginsInTime ends a message at the beginning of its window.
+func TestTheWindowOfTheNextMessageBeginsInTime(t *testing.T) {
+	s := newHandSite(t, &reader{}, Config{MinRate: MinRate{BytesPerSecond: 10, Window: 10 * time.Second, Always: true}, OutageGrace: -1})
+	c := s.open(1)[0]
+	s.answer = verdict.Evidence{Dated: true, Received: 1, Silent: time.Hour}
+	s.pass(t, time.Second)
+	handle(s.Reaper, c).EndMessage()
+	s.pass(t, 11*time.Second)
+	require.EqualValues(t, 1, s.Stats().Reaped[reap.BelowMinRate])
+}
+
 // TestALateDriverClosesNothingEarly opens a connection while the clock does not move. This happens
 // when the process is stopped or its processors are busy.
 func TestALateDriverClosesNothingEarly(t *testing.T) {

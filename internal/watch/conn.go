@@ -60,5 +60,11 @@ func (s *Shard[C]) BeginMessage(id uint32, c *Conn[C]) {
 	}
 }
 
-// EndMessage says that the message is complete. A look at its end finds that.
-func (s *Shard[C]) EndMessage(_ uint32, c *Conn[C]) { c.EndMessage(s.clock, s.LimitsOf(c).Rate) }
+// EndMessage says that the message is complete. A look at its end finds that, unless the next one has
+// begun, whose window may begin before.
+func (s *Shard[C]) EndMessage(id uint32, c *Conn[C]) {
+	rate := s.LimitsOf(c).Rate
+	if c.EndMessage(s.clock, rate); rate.Always {
+		s.Rearm(id, c)
+	}
+}

@@ -63,7 +63,7 @@ func (r *Reaper) AttachHTTP(server *http.Server) {
 		if r.leaves(request) && !upgrades(request) {
 			last := lastWriter{w}
 			defer last.end()
-			w = last
+			w = last.like(w)
 		}
 		before.handler.ServeHTTP(w, request)
 	})
@@ -78,9 +78,23 @@ func upgrades(request *http.Request) bool {
 
 // A lastWriter writes the last answer of a connection. It sets the header when the answer begins: a
 // handler may clear the headers that it finds, as httputil.ReverseProxy does after a 103 Early
-// Hints, and HTTP/2 forbids this one in a 103. The methods are those of the writers of net/http,
+// Hints, and HTTP/2 forbids this one in a 103. The methods are those of both writers of net/http,
 // because handlers ask for them by type.
 type lastWriter struct{ http.ResponseWriter }
+
+// The writer of HTTP/1 and that of HTTP/2 have a few more: handlers tell the protocol by them.
+type (
+	lastWriter1 struct{ lastWriter }
+	lastWriter2 struct{ lastWriter }
+)
+
+// like returns the writer with the methods of another one.
+func (w lastWriter) like(other http.ResponseWriter) http.ResponseWriter {
+	if _, is := other.(http.Pusher); is {
+		return lastWriter2{w}
+	}
+	return lastWriter1{w}
+}
 
 func (w lastWriter) end() { w.Header().Set("Connection", "close") }
 
@@ -96,7 +110,12 @@ func (w lastWriter) Write(b []byte) (int, error) {
 	return w.ResponseWriter.Write(b)
 }
 
-func (w lastWriter) ReadFrom(from io.Reader) (int64, error) {
+func (w lastWriter) WriteString(text string) (int, error) {
+	w.end()
+	return io.WriteString(w.ResponseWriter, text)
+}
+
+func (w lastWriter1) ReadFrom(from io.Reader) (int64, error) {
 	w.end()
 	return io.Copy(w.ResponseWriter, from)
 }
@@ -109,15 +128,12 @@ func (w lastWriter) FlushError() error {
 	return http.NewResponseController(w.ResponseWriter).Flush()
 }
 
-func (w lastWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+func (w lastWriter1) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return http.NewResponseController(w.ResponseWriter).Hijack()
 }
 
-func (w lastWriter) Push(target string, options *http.PushOptions) error {
-	if pusher, is := w.ResponseWriter.(http.Pusher); is {
-		return pusher.Push(target, options)
-	}
-	return http.ErrNotSupported
+func (w lastWriter2) Push(target string, options *http.PushOptions) error {
+	return w.ResponseWriter.(http.Pusher).Push(target, options)
 }
 
 func (w lastWriter) CloseNotify() <-chan bool { return w.ResponseWriter.(closeNotifier).CloseNotify() }

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/internal/testing/sockets"
@@ -466,7 +467,7 @@ func TestEarlyHintsOfALeavingConnection(t *testing.T) {
 		require.Equal(t, status, w.Code)
 		require.Equal(t, status == http.StatusOK, w.Flushed)
 		require.Equal(t, w, lastWriter{w}.Unwrap())
-		_, _, err := lastWriter{w}.Hijack()
+		_, _, err := lastWriter1{lastWriter{w}}.Hijack()
 		require.ErrorIs(t, err, http.ErrNotSupported)
 	}
 	for name, handler := range map[string]http.HandlerFunc{
@@ -486,17 +487,20 @@ func TestEarlyHintsOfALeavingConnection(t *testing.T) {
 			_, _ = io.Copy(w, io.LimitReader(strings.NewReader("ok"), 2))
 		},
 		"interfaces": func(w http.ResponseWriter, r *http.Request) {
-			_ = w.(http.Pusher).Push("/", nil)
 			if r != nil {
+				_ = w.(http.Pusher).Push("/", nil)
+				_, hijacks := w.(http.Hijacker)
+				assert.False(t, hijacks, "it is HTTP/2")
 				w.(closeNotifier).CloseNotify()
 			}
 			ok(w, r)
 		},
-		"nothing": func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusEarlyHints) },
+		"WriteString": func(w http.ResponseWriter, _ *http.Request) { _, _ = w.(io.StringWriter).WriteString("ok") },
+		"nothing":     func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusEarlyHints) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := httptest.NewRecorder()
-			handler(lastWriter{w}, nil)
+			handler(lastWriter{w}.like(w), nil)
 			require.Equal(t, name != "nothing", w.Header().Get("Connection") == "close")
 			require.Equal(t, name != "nothing", w.Body.String() == "ok")
 			s := newSite(t, Config{ReadTimeout: time.Hour}, handler)

@@ -250,7 +250,7 @@ func (lim *Limits) heartbeat(f *Facts) deadline {
 		alive = max(f.LastPing, f.Opened.To)
 	}
 	next := after(alive, h.Interval+Share(h.Interval, h.Jitter*f.Random), true)
-	if f.Heard.To <= f.LastPing.Add(-lim.Tick) { // it takes output before a ping
+	if !h.PongsOnly && f.Heard.To <= f.LastPing.Add(-lim.Tick) { // it takes output before a ping
 		next.due = max(next.due, f.LastPing.Add(h.Retry))
 	}
 	return next

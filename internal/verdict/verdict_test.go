@@ -288,3 +288,12 @@ func testSequences(t *testing.T, lives int, random func(*rand.Rand) life) {
 	t.Logf("cut %d of %d; dead kept: p50 %.2f p90 %.2f p99 %.2f max %.2f timeouts", cut, lives,
 		kept[len(kept)/2], kept[len(kept)*9/10], kept[len(kept)*99/100], kept[len(kept)-1])
 }
+
+// TestAPongThatNoByteShowsIsOne has a pong that Conn.Alive tells of, and a Retry above the Interval.
+func TestAPongThatNoByteShowsIsOne(t *testing.T) {
+	h := Heartbeat{Interval: 10 * time.Second, Retry: 30 * time.Second, MaxMissed: 1, PongsOnly: true}
+	lim := Limits{Heartbeat: h, Tick: time.Second, Horizon: time.Hour}
+	alive := mono.Time(100 * time.Second)
+	f := Facts{Heard: At(alive.Add(-5 * time.Second)), LastPing: alive}
+	require.Equal(t, alive.Add(h.Interval), lim.Judge(&f, &Away{}, alive).Next)
+}

@@ -86,9 +86,8 @@ func (a *acceptors) stop(refuse bool) {
 	a.stopping.Store(true)
 	for _, ln := range a.listeners {
 		// A listener without deadlines cannot be kept.
-		if patient, ok := ln.(interface{ SetDeadline(time.Time) error }); ok && !refuse {
-			_ = patient.SetDeadline(time.Unix(1, 0))
-		} else {
+		patient, ok := ln.(interface{ SetDeadline(time.Time) error })
+		if refuse || !ok || patient.SetDeadline(time.Unix(1, 0)) != nil {
 			_ = ln.Close()
 		}
 	}

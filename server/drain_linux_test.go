@@ -205,3 +205,31 @@ func TestTheTimeoutOfADrainIsTwiceItsSpread(t *testing.T) {
 	require.NoError(t, d.check())
 	require.Equal(t, 30*24*time.Hour, d.Timeout)
 }
+
+// A deadless listener has a method SetDeadline that fails, as one around another listener may.
+type deadless struct{ *net.TCPListener }
+
+func (deadless) SetDeadline(time.Time) error { return os.ErrNoDeadline }
+
+// TestADrainClosesAListenerWhoseDeadlineFails drains a server whose socket outlives it. It must not
+// accept clients that it would refuse.
+func TestADrainClosesAListenerWhoseDeadlineFails(t *testing.T) {
+	t.Parallel()
+	ln := listenTCP(t).(*net.TCPListener)
+	outlives, err := ln.File()
+	require.NoError(t, err)
+	defer outlives.Close()
+	s, stop, result := launch(t, Config{
+		Listeners: []net.Listener{deadless{ln}}, Idle: idle.Config{ReadTimeout: time.Minute},
+		Drain: Drain{Spread: time.Hour, KeepListening: true},
+	})
+	visit(t, s.Addr())
+	stop()
+	require.Eventually(t, func() bool { return s.Stats().Draining }, time.Minute, time.Millisecond)
+	waits := dial(t, s.Addr())
+	require.NoError(t, waits.SetDeadline(time.Now().Add(300*time.Millisecond)))
+	_, err = waits.Read(make([]byte, 1))
+	require.ErrorIs(t, err, os.ErrDeadlineExceeded, "it waits in the queue of the kernel")
+	require.NoError(t, s.Close())
+	require.NoError(t, await(t, result))
+}

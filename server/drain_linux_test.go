@@ -211,9 +211,9 @@ type deadless struct{ *net.TCPListener }
 
 func (deadless) SetDeadline(time.Time) error { return os.ErrNoDeadline }
 
-// TestADrainClosesAListenerWhoseDeadlineFails drains a server whose socket outlives it. It must not
+// TestADrainClosesAListenerWithoutDeadlines drains a server. Its socket outlives it. It must not
 // accept clients that it would refuse.
-func TestADrainClosesAListenerWhoseDeadlineFails(t *testing.T) {
+func TestADrainClosesAListenerWithoutDeadlines(t *testing.T) {
 	t.Parallel()
 	ln := listenTCP(t).(*net.TCPListener)
 	outlives, err := ln.File()

@@ -289,7 +289,7 @@ func testSequences(t *testing.T, lives int, random func(*rand.Rand) life) {
 		kept[len(kept)/2], kept[len(kept)*9/10], kept[len(kept)*99/100], kept[len(kept)-1])
 }
 
-// TestAPongThatNoByteShowsIsOne has a pong that Conn.Alive tells of, and a Retry above the Interval.
+// TestAPongThatNoByteShowsIsOne has a pong that Conn.Alive tells of, and a long Retry.
 func TestAPongThatNoByteShowsIsOne(t *testing.T) {
 	h := Heartbeat{Interval: 10 * time.Second, Retry: 30 * time.Second, MaxMissed: 1, PongsOnly: true}
 	lim := Limits{Heartbeat: h, Tick: time.Second, Horizon: time.Hour}

@@ -60,8 +60,8 @@ func (s *Shard[C]) BeginMessage(id uint32, c *Conn[C]) {
 	}
 }
 
-// EndMessage says that the message is complete. A look at its end finds that, unless the next one has
-// begun, whose window may begin before.
+// EndMessage says that the message is complete. A look at the end of its window finds that, unless
+// the next message has begun: its window may begin before.
 func (s *Shard[C]) EndMessage(id uint32, c *Conn[C]) {
 	rate := s.LimitsOf(c).Rate
 	if c.EndMessage(s.clock, rate); rate.Always {

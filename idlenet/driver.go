@@ -24,7 +24,7 @@ const (
 	stillPart = 4
 	// callsAtOnce is the number of calls between two lulls of the driver. Most of them end a
 	// connection.
-	callsAtOnce = 64
+	callsAtOnce = 32
 	// searchedPerTick is the largest number of ids of a shard that the driver checks in a tick for
 	// closed connections. It stops when searchedAtOnce in a row are open, but not before it has
 	// checked the part of a tick of all ids in searchTime.

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"context"
 	"math"
 	"os"
 	"path/filepath"
@@ -57,15 +56,6 @@ func TestHeapPressure(t *testing.T) {
 	require.NoError(t, os.WriteFile(usage, []byte("500"), 0o600))
 	set.groups = []memoryGroup{{limit: 1000, usage: usage[1:]}}
 	require.Equal(t, Pressure{Memory: 0.5}, set.pressure(0, 0))
-	for used, want := range map[string]string{"500": "", "900": "squeeze=0.5 to=1s pressure=0.9 of=memory\n"} {
-		require.NoError(t, os.WriteFile(usage, []byte(used), 0o600))
-		var log strings.Builder
-		ctx, end := context.WithTimeout(t.Context(), 2*pressureInterval)
-		set.scaleTimeouts(ctx, newTestReaper(t, &echo{}, 0), time.Second, logTo(&log))
-		end()
-		_, got, _ := strings.Cut(log.String(), `msg="pressure changes idle timeouts" `)
-		require.Equal(t, want, got)
-	}
 }
 
 func TestDescriptorsAboveAGapArePressure(t *testing.T) {

@@ -46,11 +46,10 @@ func TestWrongFlagsAreOneLineAndExitCodeTwo(t *testing.T) {
 	limits := filepath.Join(t.TempDir(), "limits")
 	require.NoError(t, os.WriteFile(limits, []byte("read-timeout 1s\n"), 0o600))
 	for args, want := range map[string]string{
-		"":             "a command is missing: serve, connect, demo or version",
-		"bogus":        `unknown command "bogus"`,
-		"serv":         "did you mean serve? (see echo-heartbeat --help)",
-		"--nope":       "unknown flag: --nope",
-		"serve --nope": "unknown flag: --nope (see",
+		"":       "a command is missing: serve, connect, demo or version",
+		"bogus":  `unknown command "bogus"`,
+		"serv":   "did you mean serve? (see echo-heartbeat --help)",
+		"--nope": "unknown flag: --nope",
 
 		"serve --read-timout 1s": "unknown flag: --read-timout; did you mean --read-timeout? (see",
 		"serve extra":            `unexpected argument "extra"`,
@@ -61,13 +60,9 @@ func TestWrongFlagsAreOneLineAndExitCodeTwo(t *testing.T) {
 		"serve --addr nonsense":                                     `bad address: --addr has "nonsense": missing port`,
 		"serve --addr=":                                             "--addr is not set",
 		"serve --addr host.invalid:7000":                            "lookup host.invalid",
-		"serve --addr host.invalid:7000 --bare":                     "lookup host.invalid",
 		"serve --addr tcp6://127.0.0.1:0":                           "no suitable address",
 		"serve --addr 127.0.0.1:99999":                              "invalid port",
 		"serve --admin host.invalid:7080":                           `--admin is "host.invalid:7080": lookup host.invalid`,
-		"serve --admin 127.0.0.1:99999":                             "invalid port",
-		"connect --addr host.invalid:7000":                          "lookup host.invalid",
-		"connect --addr 127.0.0.1:99999":                            "invalid port",
 		"serve --addr unix://s":                                     "set an absolute path",
 		"serve --addr unix:/run/s":                                  "for a unix socket write unix:///path",
 		"connect --addr unix://":                                    "no path",

@@ -240,7 +240,6 @@ type panel struct {
 	ID                       int
 	Type, Title, Description string
 	Datasource               *source
-	GridPos                  struct{ X, Y, W, H int }
 	FieldConfig              struct{ Defaults struct{ Unit string } }
 	Targets                  []struct {
 		Expr       string
@@ -279,21 +278,11 @@ func TestTheDashboardIsWhole(t *testing.T) {
 	assert.False(t, variables["datasource"] != "datasource" || variables["instance"] != "query",
 		"its variables are %v", variables)
 	prometheus := source{Type: "prometheus", UID: "${datasource}"}
-	type cell struct{ x, y int }
-	cells, ids := map[cell]string{}, map[int]string{}
+	ids := map[int]string{}
 	for _, p := range d.Panels {
 		other, taken := ids[p.ID]
 		assert.False(t, taken, "%q and %q have the same id", p.Title, other)
 		ids[p.ID] = p.Title
-		assert.False(t, p.GridPos.X < 0 || p.GridPos.X+p.GridPos.W > 24, "%q is beside the page", p.Title)
-		for x := range p.GridPos.W {
-			for y := range p.GridPos.H {
-				at := cell{p.GridPos.X + x, p.GridPos.Y + y}
-				other, taken := cells[at]
-				require.False(t, taken && other != p.Title, "%q covers %q", p.Title, other)
-				cells[at] = p.Title
-			}
-		}
 		if p.Type == "row" {
 			continue
 		}

@@ -265,14 +265,6 @@ cannot  fs.nr_open          1,024  20,064
 ok      CPUs                2      2
 This machine cannot do it: 1 limit is too low.
 `},
-		{[]Limit{slow, slow}, `
-      check               have  need
-slow  net.core.somaxconn  128   4,096
-        fix: sysctl -w net.core.somaxconn=4096
-slow  net.core.somaxconn  128   4,096
-        fix: sysctl -w net.core.somaxconn=4096
-This machine can do it, but not well: 2 limits are low.
-`},
 		{[]Limit{fine}, `
     check  have  need
 ok  CPUs   2     2

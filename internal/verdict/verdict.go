@@ -23,7 +23,7 @@ const (
 )
 
 // IsIdle reports whether a reason is an idle event.
-func IsIdle(r Reason) bool { return int(r) <= IdleReasons }
+func IsIdle(r Reason) bool { return r >= First && int(r) <= IdleReasons }
 
 // Valid reports whether r is one of the reasons.
 func Valid(r Reason) bool { return r >= First && r <= Last }

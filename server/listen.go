@@ -69,7 +69,7 @@ func mistakeOf(network, at string) string {
 			return fmt.Sprintf("the path has %d bytes: set at most %d", n, longestUnix)
 		}
 	case "fd":
-		if fd, _ := strconv.Atoi(at); fd < 3 {
+		if fd, err := strconv.Atoi(at); err != nil || fd < 3 {
 			return "set the number of an inherited socket, which is 3 or more"
 		}
 	default:

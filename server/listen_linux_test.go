@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/idle"
+	"github.com/idlewheel/idlewheel/internal/testing/fair"
 	"github.com/idlewheel/idlewheel/internal/testing/sockets"
 )
 
@@ -40,7 +41,7 @@ func TestAddressesAreParsed(t *testing.T) {
 		"tcp://u@127.0.0.1:0?x": "unknown port", "unix://": "set an absolute path", "unix:///" + strings.Repeat("s", 107): "the path has 108 bytes: set at most 107",
 		"unix://s": "set an absolute path", "unix:///": "set an absolute path",
 		"unix://./s": "set an absolute path", "unix://@": "set an absolute path", "unix:/run/s": "write unix:///path", "/run/s": "write unix:///path", "unix:s": "write unix:///path",
-		"fd://": "set the number", "fd://x": "set the number", "fd://2": "set the number", "fd://-1": "set the number",
+		"fd://": "set the number", "fd://x": "set the number", "fd://2": "set the number", "fd://-1": "set the number", "fd://99999999999999999999": "set the number",
 	} {
 		_, mistake := parseAddress(addr)
 		require.Contains(t, mistake, want, addr)
@@ -194,36 +195,37 @@ func sharing(addr string) Config {
 // TestARollingRestartLosesNoClient stops a server while another one listens on the same port. A new
 // client is served there, or refused at once and may retry.
 func TestARollingRestartLosesNoClient(t *testing.T) {
-	t.Parallel()
-	cfg := sharing("127.0.0.1:0")
-	cfg.Drain = Drain{Spread: 100 * time.Millisecond, Timeout: 3 * time.Second}
-	old, stopOld, ended := launch(t, cfg)
-	addr := old.Addr().String()
-	held := visit(t, old.Addr())
-	_, stopFresh := startIn(t, sharing(addr))
-	stopOld()
-	require.Eventually(t, func() bool { return old.Stats().Draining }, time.Minute, time.Millisecond)
-	served, refused := 0, 0
-	for served < 20 {
-		_, _ = held.Write([]byte("x")) // it is busy, so that the old server stays for a while
-		c, err := net.DialTimeout("tcp", addr, 10*time.Second)
-		if err == nil {
-			err = pingPong(c, 10*time.Second)
-			c.Close()
+	fair.TryParallel(t, func(t testing.TB) {
+		cfg := sharing("127.0.0.1:0")
+		cfg.Drain = Drain{Spread: 100 * time.Millisecond, Timeout: 3 * time.Second}
+		old, stopOld, ended := launch(t, cfg)
+		addr := old.Addr().String()
+		held := visit(t, old.Addr())
+		_, stopFresh := startIn(t, sharing(addr))
+		stopOld()
+		require.Eventually(t, func() bool { return old.Stats().Draining }, time.Minute, time.Millisecond)
+		served, refused := 0, 0
+		for served < 20 {
+			_, _ = held.Write([]byte("x")) // it is busy, so that the old server stays for a while
+			c, err := net.DialTimeout("tcp", addr, 500*time.Millisecond)
+			if err == nil {
+				err = pingPong(c, 10*time.Second)
+				c.Close()
+			}
+			if err == nil {
+				served++
+				continue
+			}
+			// It was in the queue of the old server, which has closed it.
+			var timeout net.Error
+			require.False(t, errors.As(err, &timeout) && timeout.Timeout(), "no client has to wait: %v", err)
+			refused++
+			require.Less(t, refused, 10)
 		}
-		if err == nil {
-			served++
-			continue
-		}
-		// It was in the queue of the old server, which has closed it.
-		var timeout net.Error
-		require.False(t, errors.As(err, &timeout) && timeout.Timeout(), "no client has to wait: %v", err)
-		refused++
-		require.Less(t, refused, 10)
-	}
-	t.Logf("20 were served, %d were refused at once and retried", refused)
-	require.NoError(t, await(t, ended))
-	stopFresh()
+		t.Logf("20 were served, %d were refused at once and retried", refused)
+		require.NoError(t, await(t, ended))
+		stopFresh()
+	})
 }
 
 // shortQueue listens on a unix socket with a short queue of the kernel.

@@ -68,7 +68,7 @@ func lock(dir string) (unlock func(), err error) {
 		if err == nil {
 			return func() { _ = d.Close() }, nil
 		}
-		if time.Since(began) > lockTimeout {
+		if err != unix.EWOULDBLOCK && err != unix.EINTR || time.Since(began) > lockTimeout {
 			_ = d.Close()
 			return nil, fmt.Errorf("locking %s: %w", dir, err)
 		}

@@ -79,6 +79,9 @@ func TestNoLivingConnectionIsReapedAfterAStall(t *testing.T) {
 				time.Sleep(2 * timeout)
 				cut, late := b.cut(timeout / 4)
 				require.Zero(t, cut, "living clients were closed, besides %d that were late themselves", late)
+				if late == n {
+					t.Skip("the machine is too busy: all clients were late themselves")
+				}
 
 				// Dead and living connections are still told apart.
 				eventually(t, "silent connections are reaped", func() bool { return f.lost(0, n) == n })

@@ -144,8 +144,8 @@ func (cfg *Config) warn() {
 	switch {
 	case lim.Read == 0 || h.PongsOnly || cfg.Decides:
 		return
-	// Without heartbeat the interval is 0. Both jitters use the same random number of a connection, so
-	// the extremes suffice.
+	// Without heartbeats the interval is 0. Both jitters use the same random number of a
+	// connection, so the extremes suffice.
 	case lim.Read > h.Interval, lim.Read+verdict.Share(lim.Read, lim.Jitter) > h.Interval+verdict.Share(h.Interval, h.Jitter):
 		return
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/idlewheel/idlewheel/internal/testing/fair"
 	"github.com/idlewheel/idlewheel/internal/testing/sockets"
 )
 
@@ -149,7 +150,7 @@ func TestAServiceManagerThatIsGoneIsLogged(t *testing.T) {
 
 // startServeInto starts serve in a process of its own with an output that is a pipe of 4 KB, which
 // may be full already. It returns the read end of the pipe and the address of the server.
-func startServeInto(t *testing.T, full bool, flags ...string) (p *process, output *os.File, addr string) {
+func startServeInto(t testing.TB, full bool, flags ...string) (p *process, output *os.File, addr string) {
 	t.Helper()
 	ln := sockets.Listen(t, "tcp", "127.0.0.1:0")
 	addr = ln.Addr().String()
@@ -169,7 +170,7 @@ func startServeInto(t *testing.T, full bool, flags ...string) (p *process, outpu
 }
 
 // dialServe connects to a server that may be about to start.
-func dialServe(t *testing.T, addr string) (c net.Conn) {
+func dialServe(t testing.TB, addr string) (c net.Conn) {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		var err error
@@ -200,7 +201,7 @@ func flood(addr string, until time.Time) {
 
 // requireServes checks that a server in a flood answers 32 active clients for a time. Then SIGTERM
 // ends it.
-func requireServes(t *testing.T, p *process, addr string, d time.Duration) {
+func requireServes(t testing.TB, p *process, addr string, d time.Duration) {
 	t.Helper()
 	dialServe(t, addr).Close()
 	until := time.Now().Add(d)
@@ -235,19 +236,21 @@ var floodFlags = []string{"--read-timeout", "500ms", "--max-connections", "64", 
 
 // TestAnOutputThatIsNotReadStopsNothing leaves all lines of the output in a pipe, which is full.
 func TestAnOutputThatIsNotReadStopsNothing(t *testing.T) {
-	t.Parallel()
-	p, _, addr := startServeInto(t, true, floodFlags...)
-	requireServes(t, p, addr, floodTime())
+	fair.TryParallel(t, func(t testing.TB) {
+		p, _, addr := startServeInto(t, true, floodFlags...)
+		requireServes(t, p, addr, floodTime())
+	})
 }
 
 // TestAnOutputWithoutAReaderStopsNothing closes the read end of the output: each write fails.
 func TestAnOutputWithoutAReaderStopsNothing(t *testing.T) {
-	t.Parallel()
-	p, output, addr := startServeInto(t, false, floodFlags...)
-	_, err := output.Read(make([]byte, 1)) // it has started
-	require.NoError(t, err)
-	require.NoError(t, output.Close())
-	requireServes(t, p, addr, floodTime())
+	fair.TryParallel(t, func(t testing.TB) {
+		p, output, addr := startServeInto(t, false, floodFlags...)
+		_, err := output.Read(make([]byte, 1)) // it has started
+		require.NoError(t, err)
+		require.NoError(t, output.Close())
+		requireServes(t, p, addr, floodTime())
+	})
 }
 
 // TestAStalledOutputDoesNotDelayAnError leaves the line of an error in the pipe.

@@ -9,12 +9,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/examples/internal/recipe"
+	"github.com/idlewheel/idlewheel/internal/testing/fair"
 )
 
 func TestMain(m *testing.M) { recipe.Main(m, main) }
 
 // socket returns a path for a unix socket. Those of t.TempDir may be too long.
-func socket(t *testing.T) string {
+func socket(t testing.TB) string {
 	dir, err := os.MkdirTemp("", "recipe")
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
@@ -22,8 +23,9 @@ func socket(t *testing.T) string {
 }
 
 // TestTimeout has a living and a silent client at each address.
-func TestTimeout(t *testing.T) {
-	t.Parallel()
+func TestTimeout(t *testing.T) { fair.TryParallel(t, testTimeout) }
+
+func testTimeout(t testing.TB) {
 	path := socket(t)
 	server, addr := recipe.Serve(t, "-addr", "unix://"+path, "-read-timeout", recipe.Timeout.String())
 	server.Await("listening on 127.* and " + path)

@@ -14,13 +14,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/examples/internal/recipe"
+	"github.com/idlewheel/idlewheel/internal/testing/fair"
 )
 
 func TestMain(m *testing.M) { recipe.Main(m, main) }
 
 // haproxy runs HAProxy with the file of the recipe, and returns its addresses for version 2 and 1.
 // It inherits its listeners, so that the kernel can choose their ports.
-func haproxy(t *testing.T, addr string) (v2, v1 string) {
+func haproxy(t testing.TB, addr string) (v2, v1 string) {
 	t.Helper()
 	text, err := os.ReadFile("haproxy.cfg")
 	require.NoError(t, err)
@@ -45,8 +46,9 @@ func haproxy(t *testing.T, addr string) (v2, v1 string) {
 
 // TestAddresses has clients with addresses of their own behind HAProxy: living ones, silent ones,
 // and one too many of its address.
-func TestAddresses(t *testing.T) {
-	t.Parallel()
+func TestAddresses(t *testing.T) { fair.TryParallel(t, testAddresses) }
+
+func testAddresses(t testing.TB) {
 	server, addr := recipe.Serve(t, "-read-timeout", recipe.Timeout.String(), "-admin", "127.0.0.1:0", "-max-per-source", "2")
 	admin := server.Await(`for operators, (\S+)`)[1]
 	v2, v1 := haproxy(t, addr)

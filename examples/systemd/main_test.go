@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/examples/internal/recipe"
+	"github.com/idlewheel/idlewheel/internal/testing/fair"
 )
 
 func TestMain(m *testing.M) { recipe.Main(m, main) }
@@ -24,7 +25,7 @@ const (
 	limits = "/etc/idlewheel-echo/limits"
 )
 
-func unit(t *testing.T) string {
+func unit(t testing.TB) string {
 	t.Helper()
 	text, err := os.ReadFile("idlewheel-echo.service")
 	require.NoError(t, err)
@@ -32,7 +33,7 @@ func unit(t *testing.T) string {
 }
 
 // command returns a command of the unit.
-func command(t *testing.T, name string) []string {
+func command(t testing.TB, name string) []string {
 	t.Helper()
 	found := regexp.MustCompile(`(?m)^` + name + `=(.*)$`).FindStringSubmatch(unit(t))
 	require.NotNil(t, found)
@@ -48,8 +49,9 @@ func TestSystemdAcceptsTheUnit(t *testing.T) {
 }
 
 // TestReload runs the commands of the unit in the place of systemd.
-func TestReload(t *testing.T) {
-	t.Parallel()
+func TestReload(t *testing.T) { fair.TryParallel(t, testReload) }
+
+func testReload(t testing.TB) {
 	dir, err := os.MkdirTemp("", "recipe") // a path of a socket is short
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/examples/internal/recipe"
+	"github.com/idlewheel/idlewheel/internal/testing/fair"
 )
 
 func TestMain(m *testing.M) { recipe.Main(m, main) }
@@ -16,8 +17,7 @@ func TestMain(m *testing.M) { recipe.Main(m, main) }
 func TestEcho(t *testing.T) {
 	t.Parallel()
 	for _, version := range []string{"-tls1_2", "-tls1_3"} {
-		t.Run(version, func(t *testing.T) {
-			t.Parallel()
+		fair.RunParallel(t, version, func(t testing.TB) {
 			server, addr := recipe.Serve(t, "-read-timeout", recipe.Timeout.String())
 			dial := func() *recipe.Process {
 				c := recipe.Client(t, "openssl", "s_client", "-quiet", version, "-connect", addr)

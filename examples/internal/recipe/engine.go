@@ -6,12 +6,15 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/idlewheel/idlewheel/internal/testing/fair"
 )
 
 // TestEngine tests an echo server on an engine that accepts by itself. It stops the server for 1.5
 // timeouts: the living clients stay. Then one of them becomes silent, and one leaves.
-func TestEngine(t *testing.T) {
-	t.Parallel()
+func TestEngine(t *testing.T) { fair.TryParallel(t, testEngine) }
+
+func testEngine(t testing.TB) {
 	server, addr := Serve(t, "-read-timeout", Timeout.String())
 	dial := func() *Process {
 		c := Client(t, "socat", "-", "TCP:"+addr)

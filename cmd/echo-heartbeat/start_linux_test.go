@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -234,23 +235,20 @@ func floodTime() time.Duration {
 // floodFlags make a flood log much: reaps, rejected connections, and pauses of accepting.
 var floodFlags = []string{"--read-timeout", "500ms", "--max-connections", "64", "--drain-timeout", "1s", "--drain-spread", "100ms"}
 
-// TestAnOutputThatIsNotReadStopsNothing leaves all lines of the output in a pipe, which is full.
+// TestAnOutputThatIsNotReadStopsNothing leaves all lines of the output in a pipe, which is full, or
+// closes the read end: each write fails.
 func TestAnOutputThatIsNotReadStopsNothing(t *testing.T) {
-	fair.TryParallel(t, func(t testing.TB) {
-		p, _, addr := startServeInto(t, true, floodFlags...)
-		requireServes(t, p, addr, floodTime())
-	})
-}
-
-// TestAnOutputWithoutAReaderStopsNothing closes the read end of the output: each write fails.
-func TestAnOutputWithoutAReaderStopsNothing(t *testing.T) {
-	fair.TryParallel(t, func(t testing.TB) {
-		p, output, addr := startServeInto(t, false, floodFlags...)
-		_, err := output.Read(make([]byte, 1)) // it has started
-		require.NoError(t, err)
-		require.NoError(t, output.Close())
-		requireServes(t, p, addr, floodTime())
-	})
+	for _, full := range []bool{true, false} {
+		fair.RunParallel(t, fmt.Sprintf("full=%t", full), func(t testing.TB) {
+			p, output, addr := startServeInto(t, full, floodFlags...)
+			if !full {
+				_, err := output.Read(make([]byte, 1)) // it has started
+				require.NoError(t, err)
+				require.NoError(t, output.Close())
+			}
+			requireServes(t, p, addr, floodTime())
+		})
+	}
 }
 
 // TestAStalledOutputDoesNotDelayAnError leaves the line of an error in the pipe.

@@ -37,12 +37,7 @@ func testTimeout(t testing.TB) {
 	}
 	silent := []*recipe.Process{dial("TCP:" + addr), dial("UNIX-CONNECT:" + path)}
 	living := []*recipe.Process{dial("TCP:" + addr), dial("UNIX-CONNECT:" + path)}
-	for range 3 * recipe.Timeout / recipe.Beat {
-		for _, c := range living {
-			c.Say("beat")
-		}
-		time.Sleep(recipe.Beat)
-	}
+	recipe.Live(living...)
 	for _, network := range []string{"tcp", "unix"} {
 		server.Await("a client of " + network + " closed: idle: connection reaped: read idle")
 	}

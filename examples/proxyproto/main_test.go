@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	proxyproto "github.com/pires/go-proxyproto"
 	"github.com/stretchr/testify/require"
@@ -59,12 +58,7 @@ func testAddresses(t testing.TB) {
 	}
 	living := []*recipe.Process{dial(v2, "127.0.0.2"), dial(v1, "127.0.0.3")}
 	silent := []*recipe.Process{dial(v2, "127.0.0.4"), dial(v1, "127.0.0.5")}
-	for range 3 * recipe.Timeout / recipe.Beat {
-		for _, c := range living {
-			c.Say("beat")
-		}
-		time.Sleep(recipe.Beat)
-	}
+	recipe.Live(living...)
 	for _, from := range []string{`127\.0\.0\.4`, `127\.0\.0\.5`} {
 		server.Await(from + `:\d+, proxy 127\.0\.0\.1:\d+, closed: idle: connection reaped: read idle`)
 	}

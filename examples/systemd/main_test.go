@@ -102,10 +102,7 @@ func testReload(t testing.TB) {
 	require.Zero(t, silent.AwaitEnd())
 
 	living := recipe.Client(t, "socat", "-", "TCP:"+addr)
-	for range 3 * recipe.Timeout / recipe.Beat {
-		living.Say("beat")
-		time.Sleep(recipe.Beat)
-	}
+	recipe.Live(living)
 	living.RequireAlive()
 	write("read-timeout 60s\n")
 	reload()

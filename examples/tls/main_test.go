@@ -3,7 +3,6 @@ package main
 import (
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -26,10 +25,7 @@ func TestEcho(t *testing.T) {
 				return c
 			}
 			silent, living := dial(), dial()
-			for range 3 * recipe.Timeout / recipe.Beat {
-				living.Say("beat")
-				time.Sleep(recipe.Beat)
-			}
+			recipe.Live(living)
 			server.Await("closed: idle: connection reaped: read idle")
 			require.Zero(t, silent.AwaitEnd(), silent.Output())
 			require.NotContains(t, silent.Output(), "unexpected eof", "it got the message that ends a connection")

@@ -154,6 +154,16 @@ func (p *Process) Say(line string) {
 	}
 }
 
+// Live has clients say something in each Beat of three timeouts.
+func Live(clients ...*Process) {
+	for range 3 * Timeout / Beat {
+		for _, c := range clients {
+			c.Say("beat")
+		}
+		time.Sleep(Beat)
+	}
+}
+
 // Await waits until the output has a pattern, and returns the match and its groups.
 func (p *Process) Await(pattern string) (match []string) {
 	p.t.Helper()

@@ -219,16 +219,16 @@ func (h *Handler) serveEvents(w http.ResponseWriter, r *http.Request) {
 	}
 	out := http.NewResponseController(w)
 	_ = out.SetReadDeadline(time.Time{}) // the deadline of the request would end the stream
+	isLast := false
 	for event := fmt.Appendf(nil, "event: hello\ndata: %s\n\n", first); ; {
 		_ = out.SetWriteDeadline(time.Now().Add(viewerTimeout)) // not every ResponseWriter has deadlines
-		if _, err := w.Write(event); err != nil || out.Flush() != nil {
+		if _, err := w.Write(event); err != nil || out.Flush() != nil || isLast {
 			return
 		}
 		select {
 		case event = <-v.frames:
-			if event == nil {
-				fmt.Fprintf(w, "event: end\ndata: {\"error\":\"a viewer with the token has taken the place: the page has %d viewers\"}\n\n", maxViewers)
-				return
+			if isLast = event == nil; isLast {
+				event = fmt.Appendf(nil, "event: end\ndata: {\"error\":\"a viewer with the token has taken the place: the page has %d viewers\"}\n\n", maxViewers)
 			}
 		case <-isDown(r):
 			return

@@ -27,7 +27,7 @@ import (
 )
 
 func TestNewReportsAllMistakes(t *testing.T) {
-	r, err := idle.Middleware(&site{}, minute)
+	r, err := idle.Middleware(&site{}, hour)
 	require.NoError(t, err)
 	for _, c := range []struct {
 		cfg  Config
@@ -63,7 +63,7 @@ func TestNewReportsAllMistakes(t *testing.T) {
 
 // With a token that ends with the newline of its file, no request could succeed.
 func TestATokenThatNoHeaderCanCarryIsRefused(t *testing.T) {
-	r, err := idle.Middleware(&site{}, minute)
+	r, err := idle.Middleware(&site{}, hour)
 	require.NoError(t, err)
 	for _, bad := range []string{rightToken + "\n", " " + rightToken, rightToken + "\x00", strings.Repeat(" ", 16)} {
 		_, err := New(Config{Reaper: r, Token: bad})
@@ -176,7 +176,7 @@ func TestEndpointsRequireTheirAccess(t *testing.T) {
 	} {
 		t.Run(with.name, func(t *testing.T) {
 			t.Parallel()
-			s := newSite(t, 1, minute, with.cfg)
+			s := newSite(t, 1, hour, with.cfg)
 			conn := s.connect(t, "x")
 			id := s.id(t, conn)
 			for _, e := range endpoints {
@@ -210,12 +210,12 @@ func (s *site) requireAccess(t *testing.T, e endpoint, c client, want int) {
 		require.NoError(t, err, what)
 		requireError(t, want, answered{resp.StatusCode, resp.Header, string(text)}, what)
 		require.Equal(t, want == 401, resp.Header.Get("WWW-Authenticate") != "", what)
-		require.Equal(t, time.Minute, s.reaper.Config().ReadTimeout, what)
+		require.Equal(t, time.Hour, s.reaper.Config().ReadTimeout, what)
 		require.Zero(t, s.reaper.Stats().Closed, what)
 		return
 	}
 	if e.needs == fullAccess {
-		require.NoError(t, s.reaper.Update(func(cfg *idle.Config) { *cfg = minute }))
+		require.NoError(t, s.reaper.Update(func(cfg *idle.Config) { *cfg = hour }))
 	}
 }
 
@@ -259,9 +259,9 @@ func TestAnOpenHandlerAcceptsOnlyNamesOfThisMachine(t *testing.T) {
 					continue
 				}
 				requireError(t, 403, a, host+" "+e.path)
-				require.Equal(t, time.Minute, idleReaper(h.reaper).Config().ReadTimeout, host)
+				require.Equal(t, time.Hour, idleReaper(h.reaper).Config().ReadTimeout, host)
 			}
-			require.NoError(t, idleReaper(open.reaper).Update(func(cfg *idle.Config) { *cfg = minute }))
+			require.NoError(t, idleReaper(open.reaper).Update(func(cfg *idle.Config) { *cfg = hour }))
 		}
 	}
 }
@@ -279,12 +279,12 @@ func TestAWrongMethodIsNotAllowed(t *testing.T) {
 			require.Contains(t, a.header.Get("Allow"), e.method, method+" "+e.path)
 		}
 	}
-	require.Equal(t, time.Minute, idleReaper(h.reaper).Config().ReadTimeout)
+	require.Equal(t, time.Hour, idleReaper(h.reaper).Config().ReadTimeout)
 }
 
 func TestHEADWorksWhereGETDoes(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, 1, minute, Config{Open: true, Profiles: true})
+	s := newSite(t, 1, hour, Config{Open: true, Profiles: true})
 	for _, e := range endpoints {
 		if e.method != "GET" {
 			continue
@@ -452,7 +452,7 @@ func TestProbesReportTheState(t *testing.T) {
 
 func TestProbesAndMetricsDoNotWaitForABlockedLoop(t *testing.T) {
 	fair.TryParallel(t, func(t testing.TB) {
-		s := newSite(t, 1, minute, Config{Open: true})
+		s := newSite(t, 1, hour, Config{Open: true})
 		defer close(s.block)
 		s.connect(t, "b")
 		for _, path := range []string{"/livez", "/readyz", "/metrics", "/api/closed", "/api/config", "/"} {
@@ -465,7 +465,7 @@ func TestProbesAndMetricsDoNotWaitForABlockedLoop(t *testing.T) {
 
 func TestMetricsAreThoseOfTheReaper(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, 1, minute, Config{Token: rightToken})
+	s := newSite(t, 1, hour, Config{Token: rightToken})
 	s.connect(t, "x")
 	a := s.do(t, "GET", "/metrics", "", "Authorization", "")
 	require.Equal(t, 200, a.status)
@@ -509,7 +509,7 @@ func TestTheConfigHasAllSettings(t *testing.T) {
 		}
 	}
 	require.Len(t, given, want)
-	require.Equal(t, "1m0s", given["read-timeout"])
+	require.Equal(t, "1h0m0s", given["read-timeout"])
 	require.Equal(t, "0s", given["write-timeout"])
 }
 
@@ -523,7 +523,7 @@ func TestSettingsOutsideJSONAreAnError(t *testing.T) {
 func TestChangesAreLoggedWithoutTheToken(t *testing.T) {
 	t.Parallel()
 	var log syncbuf.Buffer
-	s := newSite(t, 1, minute, Config{Token: rightToken, Logger: newLogger(&log)})
+	s := newSite(t, 1, hour, Config{Token: rightToken, Logger: newLogger(&log)})
 	id := s.id(t, s.connect(t, "x"))
 	require.Equal(t, 200, s.do(t, "POST", "/api/timeouts", `{"read-timeout":"2m"}`).status)
 	require.Equal(t, 204, s.do(t, "POST", "/api/connections/"+id+"/kick", "").status)

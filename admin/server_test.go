@@ -99,7 +99,7 @@ func (s *site) viewers() (n int) {
 // take frames for minutes. Another viewer tries again, as the page does.
 func TestViewersThatDoNotReadMakeRoom(t *testing.T) {
 	fair.TryParallel(t, func(t testing.TB) {
-		s := newSite(t, 1, minute, Config{Open: true})
+		s := newSite(t, 1, hour, Config{Open: true})
 		addr := serveReal(t, s.handler.NewServer())
 		for range maxViewers {
 			raw(t, addr, "GET /api/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -145,7 +145,7 @@ func TestViewersThatReadStay(t *testing.T) {
 // TestAViewerWithTheTokenAlwaysGetsIn fills all places with viewers without the token.
 func TestAViewerWithTheTokenAlwaysGetsIn(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, 1, minute, Config{Open: true, Token: rightToken})
+	s := newSite(t, 1, hour, Config{Open: true, Token: rightToken})
 	s.url = "http://" + serveReal(t, s.handler.NewServer())
 	var first net.Conn
 	for i := range maxViewers - 1 {

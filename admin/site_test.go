@@ -108,14 +108,14 @@ func newSite(t testing.TB, loops int, of idle.Config, cfg Config) *site {
 	return s
 }
 
-// minute is a Config with a timeout that no test reaches.
-var minute = idle.Config{ReadTimeout: time.Minute, KeepClosed: 100}
+// hour is a Config with a timeout that no test reaches.
+var hour = idle.Config{ReadTimeout: time.Hour, KeepClosed: 100}
 
 // newHandler returns a Handler of a Reaper without connections.
 func newHandler(t testing.TB, cfg Config) *Handler {
 	t.Helper()
 	var err error
-	cfg.Reaper, err = idle.Middleware(&site{reasons: map[string]error{}}, minute)
+	cfg.Reaper, err = idle.Middleware(&site{reasons: map[string]error{}}, hour)
 	require.NoError(t, err)
 	h, err := New(cfg)
 	require.NoError(t, err)

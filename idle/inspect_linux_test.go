@@ -71,7 +71,7 @@ func TestSilencesPredictWhatAnotherTimeoutCutsOfRealPeers(t *testing.T) {
 
 func TestEndsOfConnectionsAreCounted(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, Config{ReadTimeout: 10 * limitOf}, func(s *site) {
+	s := newSite(t, Config{ReadTimeout: 10 * limitOf, OutageGrace: -1}, func(s *site) {
 		s.traffic = func(c gnet.Conn) gnet.Action { _, _ = c.Discard(-1); return gnet.Close }
 	})
 	require.NoError(t, dial(t, s.addr).Close())

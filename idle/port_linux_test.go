@@ -96,15 +96,15 @@ func TestObserveOnlyClosesNothing(t *testing.T) {
 func TestGoodbyeOrReset(t *testing.T) {
 	t.Parallel()
 	bye := func(_ gnet.Conn, reason *ReapError) []byte { return []byte(reason.Error()) }
-	s := newSite(t, Config{ReadTimeout: limitOf, Goodbye: bye}, nil)
+	s := newSite(t, Config{ReadTimeout: limitOf, OutageGrace: -1, Goodbye: bye}, nil)
 	got, err := io.ReadAll(dial(t, s.addr))
 	require.NoError(t, err, "the stream ends without a reset")
 	require.Contains(t, string(got), "read idle for")
 
-	s = newSite(t, Config{ReadTimeout: limitOf, Goodbye: bye, Reset: []Reason{reap.ReadIdle}}, nil)
+	s = newSite(t, Config{ReadTimeout: limitOf, OutageGrace: -1, Goodbye: bye, Reset: []Reason{reap.ReadIdle}}, nil)
 	requireReset(t, dial(t, s.addr))
 
-	s = newSite(t, Config{WriteStallTimeout: limitOf, Reset: []Reason{}}, func(s *site) { s.open = flood(16 << 20) })
+	s = newSite(t, Config{WriteStallTimeout: limitOf, OutageGrace: -1, Reset: []Reason{}}, func(s *site) { s.open = flood(16 << 20) })
 	c := dial(t, s.addr)
 	s.requireReaped(t, time.Now(), 0, reap.WriteStall)
 	_, err = io.Copy(io.Discard, c)

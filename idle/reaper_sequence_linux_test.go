@@ -330,13 +330,13 @@ type beats struct {
 }
 
 // beat sends heartbeats from the first n clients. Each has an interval of its own between two
-// times.
+// times, which begins when it has connected.
 func (f *fleet) beat(n int, rng *rand.Rand, least, most time.Duration) *beats {
 	b := &beats{fleet: f, over: make(chan struct{}), intervals: make([]time.Duration, n), late: make([]time.Duration, n)}
 	next := make([]time.Time, n)
 	for i := range n {
 		b.intervals[i] = least + time.Duration(rng.Int64N(int64(most-least)))
-		next[i] = time.Now().Add(time.Duration(rng.Int64N(int64(b.intervals[i]))))
+		next[i] = f.start.Add(time.Duration(f.conns[i].sentUntil.Load() + rng.Int64N(int64(b.intervals[i]))))
 	}
 	b.stop = sync.OnceFunc(func() { close(b.over); b.sending.Wait() })
 	f.t.Cleanup(b.stop) // if the test fails before its end

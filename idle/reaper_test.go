@@ -12,6 +12,7 @@ import (
 
 	"github.com/idlewheel/idlewheel/internal/mono"
 	"github.com/idlewheel/idlewheel/internal/testing/engine"
+	"github.com/idlewheel/idlewheel/internal/testing/fair"
 	"github.com/idlewheel/idlewheel/reap"
 )
 
@@ -29,7 +30,7 @@ var networks = []struct {
 func TestSilentConnectionIsReapedAndLivingIsNot(t *testing.T) {
 	t.Parallel()
 	for _, network := range networks {
-		t.Run(network.name, func(t *testing.T) {
+		fair.Run(t, network.name, func(t testing.TB) {
 			e := newEcho()
 			r := middleware(t, e, testConfig)
 			addr := engine.Serve(t, r, e.booted, network.addr(t))

@@ -306,7 +306,7 @@ func TestOptionsOfGnetHold(t *testing.T) {
 func TestRunEndsWithoutListeners(t *testing.T) {
 	first, second := listenTCP(t), listenTCP(t)
 	s, _, result := launch(t, Config{
-		Listeners: []net.Listener{first, second}, Idle: idle.Config{ReadTimeout: time.Hour}, Drain: Drain{Timeout: time.Second},
+		Listeners: []net.Listener{first, second}, Idle: idle.Config{ReadTimeout: time.Hour, ShedProtect: time.Hour}, Drain: Drain{Timeout: time.Second},
 	})
 	visit(t, s.Addr())
 	require.NoError(t, first.Close())

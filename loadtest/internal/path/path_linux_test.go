@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/idlewheel/idlewheel/internal/testing/fair"
 	"github.com/idlewheel/idlewheel/internal/testing/faultynet"
 	"github.com/idlewheel/idlewheel/loadtest/internal/testserver"
 )
@@ -41,7 +42,7 @@ func quick(target string) Config {
 	}
 }
 
-func find(t *testing.T, c Config) *Report {
+func find(t testing.TB, c Config) *Report {
 	t.Helper()
 	r, err := Find(t.Context(), c)
 	require.NoError(t, err)
@@ -143,8 +144,7 @@ func TestServerThatEndsIsNotThePath(t *testing.T) {
 		"closes with a goodbye": {"bye\n", -1, ClosedInTime, true, 2 * time.Second / 3},
 		"resets":                {"", 0, ResetInTime, false, limit / 2},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		fair.RunParallel(t, name, func(t testing.TB) {
 			r := find(t, quick(testserver.Serve(t, func(c net.Conn) {
 				testserver.Reap(limit, test.goodbye)(c)
 				_ = c.(*net.TCPConn).SetLinger(test.linger)

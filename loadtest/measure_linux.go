@@ -17,23 +17,19 @@ type measurement struct {
 
 // measure measures the current use.
 func (r *run) measure(open uint64) measurement {
-	now := measurement{open: open}
-	now.server, now.client = sumUsage(r.serverPids()), sumUsage(r.clients.Pids())
-	now.kernel, _ = machine.KernelMemory() // some containers hide it
-	return now
+	return measurement{sumUsage(r.serverPids()), sumUsage(r.clients.Pids()), machine.KernelMemory(), open}
 }
 
 // serverPids returns the IDs of the known processes of the target.
 func (r *run) serverPids() []int { return append(r.servers.Pids(), r.opt.pids...) }
 
-// sumUsage returns the use of several processes. It skips a process that has ended.
+// sumUsage returns the use of several processes. One that has ended uses nothing.
 func sumUsage(pids []int) (sum result.Usage) {
 	for _, pid := range pids {
-		if of, err := machine.ProcessUsage(pid); err == nil {
-			sum.RSS += of.RSS
-			sum.Anonymous += of.Anonymous
-			sum.CPU += of.CPU
-		}
+		of := machine.ProcessUsage(pid)
+		sum.RSS += of.RSS
+		sum.Anonymous += of.Anonymous
+		sum.CPU += of.CPU
 	}
 	return sum
 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/idlewheel/idlewheel/loadtest/internal/format"
+	"github.com/idlewheel/idlewheel/loadtest/internal/proc"
 )
 
 // Use of one process.
@@ -49,9 +50,9 @@ func (w Demand) ends() uint64 {
 func (w Demand) perProcess(n int) uint64 { return uint64((w.Connections+n-1)/n) + reserve }
 
 // atLeast returns a limit that has the given Level if it is lower than needed.
-func atLeast(name string, have value, need uint64, below Level, fix string) Limit {
+func atLeast(name string, have proc.Number, need uint64, below Level, fix string) Limit {
 	c := Limit{Name: name, Have: have.String(), Need: format.Count(need)}
-	if have.known && have.n < need {
+	if have.Known && have.N < need {
 		c.Level, c.Fix = below, fix
 	}
 	return c
@@ -63,7 +64,7 @@ func (s system) descriptorCeiling(w Demand) Limit {
 	if w.Servers > 0 {
 		need = max(need, w.perProcess(w.Servers))
 	}
-	return atLeast("fs.nr_open", s.field("sys/fs/nr_open", 0), need, Cannot, fmt.Sprintf("sysctl -w fs.nr_open=%d", need))
+	return atLeast("fs.nr_open", s.proc.Field("sys/fs/nr_open", 0), need, Cannot, fmt.Sprintf("sysctl -w fs.nr_open=%d", need))
 }
 
 // ownDescriptors checks the limit of the process that starts the others. A higher limit needs fewer
@@ -74,16 +75,16 @@ func (s system) ownDescriptors(w Demand) Limit {
 	for enough < pipes*processes(enough-2*reserve)+reserve {
 		enough *= 2
 	}
-	return atLeast("descriptors of loadtest", s.fieldAfter("self/limits", "Max open files", 1), uint64(pipes*(w.Clients+w.Servers)+reserve), Cannot,
+	return atLeast("descriptors of loadtest", s.proc.FieldAfter("self/limits", "Max open files", 1), uint64(pipes*(w.Clients+w.Servers)+reserve), Cannot,
 		fmt.Sprintf("as root ulimit -n %d, or LimitNOFILE=%[1]d in a unit of systemd", enough))
 }
 
 // descriptors checks the hard limit of a process. Go programs raise their soft limit to it.
 func (s system) descriptors(name, flag string, w Demand, processes int) Limit {
-	have, need := s.fieldAfter("self/limits", "Max open files", 1), w.perProcess(processes)
+	have, need := s.proc.FieldAfter("self/limits", "Max open files", 1), w.perProcess(processes)
 	fix := fmt.Sprintf("as root ulimit -n %d, or LimitNOFILE=%d in a unit of systemd", need, need)
-	if have.n > reserve {
-		room := have.n - reserve
+	if have.N > reserve {
+		room := have.N - reserve
 		fix = fmt.Sprintf("%s %d, or %s", flag, (uint64(w.Connections)+room-1)/room, fix)
 	}
 	return atLeast(name, have, need, Cannot, fix)
@@ -91,22 +92,22 @@ func (s system) descriptors(name, flag string, w Demand, processes int) Limit {
 
 // allDescriptors checks the limit of the whole system.
 func (s system) allDescriptors(w Demand) Limit {
-	used := s.field("sys/fs/file-nr", 0)
-	need := used.n + w.ends() + reserve*uint64(w.Clients+w.Servers)
-	return atLeast("fs.file-max", s.field("sys/fs/file-max", 0), need, Cannot, fmt.Sprintf("sysctl -w fs.file-max=%d", need))
+	used := s.proc.Field("sys/fs/file-nr", 0)
+	need := used.N + w.ends() + reserve*uint64(w.Clients+w.Servers)
+	return atLeast("fs.file-max", s.proc.Field("sys/fs/file-max", 0), need, Cannot, fmt.Sprintf("sysctl -w fs.file-max=%d", need))
 }
 
 // ports checks the number of local ports: each pair of source and target has every port once. The
 // last 5 % are Slow: other programs hold some ports, and the kernel searches long for a free one.
 func (s system) ports(w Demand) Limit {
 	const file = "sys/net/ipv4/ip_local_port_range"
-	first, last := s.field(file, 0), s.field(file, 1)
+	first, last := s.proc.Field(file, 0), s.proc.Field(file, 1)
 	pairs, need := uint64(w.Sources)*uint64(w.Targets), uint64(w.Connections)
 	c := Limit{Name: "local ports", Have: "not known", Need: format.Count(need)}
-	if !first.known || !last.known || last.n < first.n || last.n > 65535 {
+	if !first.Known || !last.Known || last.N < first.N || last.N > 65535 {
 		return c
 	}
-	each := last.n - first.n + 1
+	each := last.N - first.N + 1
 	have := each * pairs
 	c.Have = fmt.Sprintf("%s (%s for each source and target)", format.Count(have), format.Count(each))
 	switch {
@@ -142,16 +143,16 @@ func (w Demand) morePorts(need, each uint64) string {
 // again after a second.
 func (s system) queue(name string) Limit {
 	file := "sys/" + strings.ReplaceAll(name, ".", "/")
-	return atLeast(name, s.field(file, 0), backlog, Slow, fmt.Sprintf("sysctl -w %s=%d", name, backlog))
+	return atLeast(name, s.proc.Field(file, 0), backlog, Slow, fmt.Sprintf("sysctl -w %s=%d", name, backlog))
 }
 
 // conntrack checks the connection table of the firewall. The file is missing if conntrack is not
 // loaded. An empty table is not in use: no rule refers to it.
 func (s system) conntrack(w Demand) Limit {
-	used := s.field("sys/net/netfilter/nf_conntrack_count", 0)
-	have, need := s.field("sys/net/netfilter/nf_conntrack_max", 0), used.n+uint64(w.Connections)
+	used := s.proc.Field("sys/net/netfilter/nf_conntrack_count", 0)
+	have, need := s.proc.Field("sys/net/netfilter/nf_conntrack_max", 0), used.N+uint64(w.Connections)
 	const name = "net.netfilter.nf_conntrack_max"
-	if have.known && used.known && used.n == 0 {
+	if have.Known && used.Known && used.N == 0 {
 		return Limit{Name: name, Have: have.String() + ", not in use", Need: format.Count(need)}
 	}
 	return atLeast(name, have, need, Cannot, fmt.Sprintf("sysctl -w %s=%d", name, need))
@@ -159,13 +160,13 @@ func (s system) conntrack(w Demand) Limit {
 
 // memory checks the available memory. It is Slow if less than a quarter would remain.
 func (s system) memory(w Demand) Limit {
-	have, need := s.fieldAfter("meminfo", "MemAvailable:", 0), w.ends()*(kernelBytes+processBytes)
+	have, need := s.proc.FieldAfter("meminfo", "MemAvailable:", 0), w.ends()*(kernelBytes+processBytes)
 	whole := need + need/3 // the rest is for caches and the processes themselves
 	c := Limit{Name: "memory available", Have: "not known", Need: format.Bytes(float64(whole))}
-	if !have.known {
+	if !have.Known {
 		return c
 	}
-	bytes := have.n << 10
+	bytes := have.N << 10
 	c.Have = format.Bytes(float64(bytes))
 	switch {
 	case bytes < need:
@@ -182,24 +183,27 @@ func (s system) memory(w Demand) Limit {
 
 // buffers checks the number of pages above which TCP drops packets.
 func (s system) buffers(w Demand) Limit {
-	need := s.fieldAfter("net/sockstat", "TCP:", 9).n + w.ends()/burst*burstPages
-	have := s.field("sys/net/ipv4/tcp_mem", 2)
+	need := s.proc.FieldAfter("net/sockstat", "TCP:", 9).N + w.ends()/burst*burstPages
+	have := s.proc.Field("sys/net/ipv4/tcp_mem", 2)
 	fix := fmt.Sprintf("sysctl -w net.ipv4.tcp_mem='%d %d %d'", need/2, need*3/4, need)
 	return atLeast("net.ipv4.tcp_mem (pages)", have, need, Slow, fix)
 }
 
-// processes checks the limits on threads, of this user and of the system.
+// processes checks the lower limit on threads, of this user and of the system.
 func (s system) processes(w Demand) Limit {
 	need := uint64(w.Clients+w.Servers) * threads
-	user, system := s.fieldAfter("self/limits", "Max processes", 1), s.field("sys/kernel/pid_max", 0)
+	user, system := s.proc.FieldAfter("self/limits", "Max processes", 1), s.proc.Field("sys/kernel/pid_max", 0)
 	fix := fmt.Sprintf("as root ulimit -u %d", need)
-	if system.known && system.n < need {
+	if system.Known && system.N < need {
 		fix = fmt.Sprintf("sysctl -w kernel.pid_max=%d", 2*need)
 	}
-	return atLeast("threads", lower(user, system), need, Cannot, fix)
+	if !user.Known || system.Known && system.N < user.N {
+		user = system
+	}
+	return atLeast("threads", user, need, Cannot, fix)
 }
 
 // processors checks that clients, servers and the measurement do not share a single CPU.
 func (s system) processors() Limit {
-	return atLeast("CPUs", value{uint64(s.cpus), true}, 2, Slow, "a machine with more, or the target on another one")
+	return atLeast("CPUs", proc.Number{N: uint64(s.cpus), Known: true}, 2, Slow, "a machine with more, or the target on another one")
 }

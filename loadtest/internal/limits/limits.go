@@ -12,13 +12,12 @@ import (
 	"bytes"
 	"fmt"
 	"io"
-	"io/fs"
-	"os"
 	"runtime"
 	"strings"
 	"text/tabwriter"
 
 	"github.com/idlewheel/idlewheel/loadtest/internal/format"
+	"github.com/idlewheel/idlewheel/loadtest/internal/proc"
 )
 
 // A Demand is the load that this machine should carry. Clients, Sources and Targets below 1 count
@@ -65,7 +64,7 @@ type Limit struct {
 
 // Check checks the limits of this machine.
 func Check(w Demand) []Limit {
-	return system{proc: os.DirFS("/proc"), cpus: runtime.NumCPU()}.check(w)
+	return system{proc.System(), runtime.NumCPU()}.check(w)
 }
 
 // Worst returns the highest Level of the limits.
@@ -117,7 +116,7 @@ func verdict(limits []Limit) string {
 
 // A system is the machine to check.
 type system struct {
-	proc fs.FS // /proc
+	proc proc.Files
 	cpus int
 }
 

@@ -8,6 +8,8 @@ import (
 	"testing/fstest"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/idlewheel/idlewheel/loadtest/internal/proc"
 )
 
 // A fakeSystem is the content of /proc by file name.
@@ -40,11 +42,11 @@ func demand() Demand {
 
 // check checks the system with the given number of CPUs.
 func (r fakeSystem) check(w Demand, cpus int) []Limit {
-	proc := fstest.MapFS{}
+	files := fstest.MapFS{}
 	for name, text := range r {
-		proc[name] = &fstest.MapFile{Data: []byte(text)}
+		files[name] = &fstest.MapFile{Data: []byte(text)}
 	}
-	return system{proc: proc, cpus: cpus}.check(w)
+	return system{proc.Files{FS: files}, cpus}.check(w)
 }
 
 // find returns the limit with that name, or an empty one.

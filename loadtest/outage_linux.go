@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -52,12 +53,12 @@ reads its clock before its sockets closes living connections.`,
 
 // checkListens returns an error unless the process has a listening socket of a target.
 func (o *options) checkListens(pid int) error {
+	ports, err := machine.ListeningPorts(pid)
+	if err != nil {
+		return err
+	}
 	for _, t := range o.targets {
-		addr, err := netip.ParseAddrPort(t)
-		if err != nil {
-			return err
-		}
-		if ok, err := machine.Listens(pid, addr.Port()); ok || err != nil {
+		if addr, err := netip.ParseAddrPort(t); err != nil || slices.Contains(ports, int(addr.Port())) {
 			return err
 		}
 	}

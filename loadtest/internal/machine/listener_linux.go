@@ -1,42 +1,52 @@
 package machine
 
 import (
+	"bufio"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 )
 
-// Listens reports whether a process has a listening TCP socket with the given port.
-func Listens(pid int, port uint16) (bool, error) {
-	proc := fmt.Sprintf("/proc/%d", pid)
-	fds, err := filepath.Glob(proc + "/fd/*")
+// ListeningPorts returns the TCP ports on which a process listens, in ascending order. The process
+// may be in another network namespace.
+func ListeningPorts(pid int) (ports []int, err error) {
+	dir := fmt.Sprintf("/proc/%d/", pid)
+	links, err := os.ReadDir(dir + "fd")
 	if err != nil {
-		return false, err
-	}
-	if len(fds) == 0 {
-		if _, err := os.ReadDir(proc + "/fd"); err != nil {
-			return false, fmt.Errorf("machine: sockets of process %d: %w", pid, err)
-		}
+		return nil, fmt.Errorf("process %d: %w", pid, err)
 	}
 	owned := map[string]bool{}
-	for _, fd := range fds {
-		if link, err := os.Readlink(fd); err == nil { // it may have been closed
-			owned[link] = true
+	for _, l := range links {
+		if target, err := os.Readlink(filepath.Join(dir, "fd", l.Name())); err == nil { // it may have been closed
+			owned[target] = true
 		}
 	}
-	for _, table := range []string{"/net/tcp", "/net/tcp6"} {
-		text, err := os.ReadFile(proc + table)
-		if err != nil {
-			continue // no IPv6
-		}
-		for line := range strings.Lines(string(text)) {
-			// sl, local address, remote address, state, ... and the inode as field 9
-			f := strings.Fields(line)
-			if len(f) > 9 && f[3] == "0A" && strings.HasSuffix(f[1], fmt.Sprintf(":%04X", port)) && owned["socket:["+f[9]+"]"] {
-				return true, nil
-			}
+	for _, table := range []string{"net/tcp", "net/tcp6"} {
+		if f, err := os.Open(dir + table); err == nil { // there may be no IPv6
+			ports = append(ports, listening(bufio.NewScanner(f), owned)...)
+			_ = f.Close()
 		}
 	}
-	return false, nil
+	slices.Sort(ports)
+	return slices.Compact(ports), nil
+}
+
+// listening returns the ports of the owned listeners in a table such as /proc/net/tcp. Below its
+// head it has the listeners first, and then perhaps a million connections, which are not read.
+func listening(table *bufio.Scanner, owned map[string]bool) (ports []int) {
+	for table.Scan(); table.Scan(); {
+		// sl, local address, remote address, state, ... and the inode as field 9
+		f := strings.Fields(table.Text())
+		if len(f) < 10 || f[3] != "0A" {
+			break
+		}
+		_, hex, _ := strings.Cut(f[1], ":")
+		if port, err := strconv.ParseUint(hex, 16, 16); err == nil && owned["socket:["+f[9]+"]"] {
+			ports = append(ports, int(port))
+		}
+	}
+	return ports
 }

@@ -25,8 +25,7 @@ type diagRequest struct {
 }
 
 // DumpSockets calls each with the struct inet_diag_msg of every TCP socket in one of the states, of
-// both address families, with this local port. Port 0 is any port. States and extensions are bit
-// sets.
+// both address families, with this local port. States and extensions are bit sets.
 func DumpSockets(states uint32, port int, extensions uint8, each func(message []byte)) error {
 	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
 		r := diagRequest{Family: family, Protocol: unix.IPPROTO_TCP, Extensions: extensions, States: states}

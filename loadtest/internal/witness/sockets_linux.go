@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"slices"
 	"sync"
 	"syscall"
@@ -45,15 +44,6 @@ type diagMessage struct {
 	Inode                             uint32
 }
 
-// dump calls each for every TCP socket in one of the states with this local port. Port 0 is any.
-func dump(states uint32, port int, each func(socket)) error {
-	return machine.DumpSockets(states, port, 1<<(infoAttribute-1), func(message []byte) {
-		if s, ok := parse(message, time.Now()); ok {
-			each(s)
-		}
-	})
-}
-
 // parse returns the socket of a message that arrived now.
 func parse(message []byte, now time.Time) (s socket, ok bool) {
 	var m diagMessage
@@ -63,7 +53,7 @@ func parse(message []byte, now time.Time) (s socket, ok bool) {
 	}
 	copy(bytesOf(&m), message)
 	s = socket{
-		cookie: uint64(m.ID.Cookie[1])<<32 | uint64(m.ID.Cookie[0]), state: m.State, inode: m.Inode, unread: m.Unread,
+		cookie: uint64(m.ID.Cookie[1])<<32 | uint64(m.ID.Cookie[0]), state: m.State, unread: m.Unread,
 		local: address(m.Family, m.ID.Local, m.ID.LocalPort), remote: address(m.Family, m.ID.Remote, m.ID.RemotePort), at: now,
 	}
 	for rest := message[size:]; len(rest) >= unix.SizeofRtAttr; {
@@ -98,41 +88,26 @@ func address(family uint8, ip [16]byte, port [2]byte) netip.AddrPort {
 
 // ListeningPorts returns the TCP ports on which a process listens, in ascending order. The process
 // must be in the network namespace of the caller.
-func ListeningPorts(pid int) (ports []int, err error) {
-	dir := fmt.Sprintf("/proc/%d/", pid)
-	theirs, err := os.Readlink(dir + "ns/net")
+func ListeningPorts(pid int) ([]int, error) {
+	theirs, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/net", pid))
 	if err != nil {
 		return nil, fmt.Errorf("process %d: %w", pid, err)
 	}
 	if ours, err := os.Readlink("/proc/self/ns/net"); err != nil || ours != theirs {
 		return nil, fmt.Errorf("process %d is in another network namespace: run nsenter -t %d -n loadtest witness", pid, pid)
 	}
-	links, err := os.ReadDir(dir + "fd")
-	if err != nil {
-		return nil, fmt.Errorf("process %d: %w", pid, err)
-	}
-	inodes := map[string]bool{}
-	for _, l := range links {
-		if target, err := os.Readlink(filepath.Join(dir, "fd", l.Name())); err == nil {
-			inodes[target] = true
-		}
-	}
-	err = dump(1<<listen, 0, func(s socket) {
-		if inodes[fmt.Sprintf("socket:[%d]", s.inode)] {
-			ports = append(ports, int(s.local.Port()))
-		}
-	})
-	slices.Sort(ports)
-	return slices.Compact(ports), err
+	return machine.ListeningPorts(pid)
 }
 
 // list returns the sockets of the ports, and those that listen.
 func list(ports []int) (conns, listeners []socket, err error) {
 	for _, port := range ports {
-		err := dump(watched|1<<listen, port, func(s socket) {
-			if s.state == listen {
+		err := machine.DumpSockets(watched|1<<listen, port, 1<<(infoAttribute-1), func(message []byte) {
+			switch s, ok := parse(message, time.Now()); {
+			case !ok:
+			case s.state == listen:
 				listeners = append(listeners, s)
-			} else {
+			default:
 				conns = append(conns, s)
 			}
 		})

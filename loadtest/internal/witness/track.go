@@ -29,7 +29,6 @@ type socket struct {
 	cookie        uint64 // unique until the next boot
 	local, remote netip.AddrPort
 	state         uint8
-	inode         uint32
 	unread        uint32 // bytes; a FIN counts as one
 	at            time.Time
 	lastByte      time.Time // the arrival of the peer's last byte, or of the connection

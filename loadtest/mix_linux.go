@@ -134,7 +134,7 @@ func (r *run) mix(length time.Duration) {
 	held := uint64(0)
 	for _, t := range r.opt.targets {
 		addr, err := netip.ParseAddrPort(t)
-		if err != nil || r.servers == nil {
+		if err != nil || !r.opt.launch {
 			return
 		}
 		n, err := machine.TargetSockets(int(addr.Port()))

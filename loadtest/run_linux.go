@@ -41,8 +41,8 @@ type run struct {
 	opt       *options
 	progress  *progress
 	res       *result.Result
-	clients   *processes.Clients
-	servers   *processes.Servers
+	clients   processes.Clients
+	servers   processes.Servers
 	specs     []load.Spec
 	began     time.Time
 	sampled   time.Time
@@ -98,12 +98,12 @@ func (r *run) prepare() error {
 		return err
 	}
 	if o.launch {
-		if r.servers, err = processes.StartServers(r.ctx, r.launchConfig(servers)); err != nil {
+		if err := r.servers.Start(r.ctx, r.launchConfig(servers)); err != nil {
 			return cannotError{err}
 		}
 		o.targets = r.servers.Targets
 	}
-	if r.clients, err = processes.StartClients(clients, isApart); err != nil {
+	if err := r.clients.Start(clients, isApart); err != nil {
 		return cannotError{err}
 	}
 	if err := r.awaitBegin(); err != nil {
@@ -208,9 +208,7 @@ func (r *run) describe(total, clients, servers, descriptors int) {
 
 // stop ends the processes.
 func (r *run) stop() {
-	if r.clients != nil {
-		r.clients.Kill()
-	}
+	r.clients.Kill()
 	_, _ = r.servers.Stop(exitTimeout)
 }
 

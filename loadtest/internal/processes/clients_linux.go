@@ -13,7 +13,6 @@ import (
 	"runtime"
 	"runtime/debug"
 	"sync"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -71,10 +70,9 @@ type Clients struct {
 }
 
 type client struct {
-	cmd      *exec.Cmd
+	child
 	commands *json.Encoder
 	stdin    io.Closer
-	err      chan error // result of Wait
 
 	mu       sync.Mutex
 	last     load.Report       // guarded by mu
@@ -82,31 +80,23 @@ type client struct {
 	finished bool              // guarded by mu; last is the final report
 }
 
-// startTimeout limits the time a client process takes to start.
-const startTimeout = 20 * time.Second
-
-// StartClients starts n client processes. They wait for Begin. With apart the first one has the
-// last processor for itself, and the others have the rest, if there are several.
-func StartClients(n int, apart bool) (*Clients, error) {
-	exe, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	c := &Clients{}
+// Start starts n client processes. They wait for Begin. With apart the first one has the last
+// processor for itself, and the others have the rest, if there are several. The caller must call
+// Finish or Kill, also after an error.
+func (c *Clients) Start(n int, apart bool) error {
 	for i := range n {
 		restore := func() {}
 		if apart {
 			restore = pin(i == 0)
 		}
-		w, err := startClient(exe)
+		w, err := startClient()
 		restore()
 		if err != nil {
-			c.Kill()
-			return nil, fmt.Errorf("starting client process %d of %d: %w", len(c.clients)+1, n, err)
+			return fmt.Errorf("starting client process %d of %d: %w", i+1, n, err)
 		}
 		c.clients = append(c.clients, w)
 	}
-	return c, nil
+	return nil
 }
 
 // pin lets this thread, and the processes that it starts, run on the last processor only, or on the
@@ -132,54 +122,38 @@ func pin(last bool) (restore func()) {
 	return func() { _ = unix.SchedSetaffinity(0, &before) }
 }
 
-func startClient(exe string) (*client, error) {
-	w := &client{cmd: exec.Command(exe, ClientVerb), err: make(chan error, 1)}
+func startClient() (*client, error) {
+	exe, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	w, cmd := &client{}, exec.Command(exe, ClientVerb)
 	// One goroutine runs beside the loop. Preemption signals would only cost CPU time.
-	w.cmd.Env = append(os.Environ(), "GODEBUG=asyncpreemptoff=1")
-	w.cmd.Stderr = os.Stderr
-	w.cmd.SysProcAttr = childAttr()
-	stdin, err := w.cmd.StdinPipe()
+	cmd.Env = append(os.Environ(), "GODEBUG=asyncpreemptoff=1")
+	cmd.Stderr = os.Stderr
+	stdin, err := cmd.StdinPipe()
 	if err != nil {
-		return nil, err
-	}
-	stdout, err := w.cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	if err := w.cmd.Start(); err != nil {
 		return nil, err
 	}
 	w.commands, w.stdin = json.NewEncoder(stdin), stdin
-	reports := json.NewDecoder(stdout)
-	late := time.AfterFunc(startTimeout, func() { _ = w.cmd.Process.Kill() })
-	err = reports.Decode(&w.last)
-	if !late.Stop() || err != nil {
-		_ = w.cmd.Process.Kill()
-		return nil, errors.Join(fmt.Errorf("not ready: %w", err), w.cmd.Wait())
-	}
-	go w.listen(reports)
-	return w, nil
-}
-
-// childAttr puts a child into a process group of its own: Ctrl-C on a terminal does not reach it,
-// and the parent ends it in an orderly way. The kernel kills the child when the thread that started
-// it ends, so the caller must be the main goroutine, locked to its thread.
-func childAttr() *syscall.SysProcAttr {
-	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-}
-
-// listen stores reports until the process ends.
-func (w *client) listen(reports *json.Decoder) {
-	for {
-		var r load.Report
-		if reports.Decode(&r) != nil {
-			break
+	var reports *json.Decoder
+	return w, w.start(cmd, func(output io.Reader) error {
+		reports = json.NewDecoder(output)
+		if err := reports.Decode(&w.last); err != nil {
+			return fmt.Errorf("not ready: %w", err)
 		}
-		w.mu.Lock()
-		w.last, w.finished, w.recent = r, r.Last, result.Sum(w.recent, r.Latency)
-		w.mu.Unlock()
-	}
-	w.err <- w.cmd.Wait()
+		return nil
+	}, func() {
+		for {
+			var r load.Report
+			if reports.Decode(&r) != nil {
+				return
+			}
+			w.mu.Lock()
+			w.last, w.finished, w.recent = r, r.Last, result.Sum(w.recent, r.Latency)
+			w.mu.Unlock()
+		}
+	})
 }
 
 // Pids returns the IDs of the client processes.
@@ -252,12 +226,7 @@ func (c *Clients) Report() (sum load.Report, working bool) {
 		w.mu.Lock()
 		sum.Add(&w.last)
 		w.mu.Unlock()
-		select {
-		case err := <-w.err:
-			w.err <- err
-			working = false
-		default:
-		}
+		working = working && !w.ended()
 	}
 	return sum, working
 }
@@ -283,11 +252,10 @@ func (c *Clients) Finish(drain, within time.Duration) (load.Report, error) {
 	var sum load.Report
 	for i, w := range c.clients {
 		_ = w.stdin.Close()
-		err := <-w.err
-		w.err <- err
+		<-w.done
 		sum.Add(&w.last)
 		if !w.finished {
-			errs = append(errs, fmt.Errorf("client process %d ended before the run: %w", i+1, errors.Join(err, errNoReport)))
+			errs = append(errs, fmt.Errorf("client process %d ended before the run: %w", i+1, errors.Join(w.err, errNoReport)))
 		}
 	}
 	return sum, errors.Join(errs...)
@@ -298,6 +266,6 @@ var errNoReport = errors.New("its final report is missing, so its counts are inc
 // Kill kills the client processes.
 func (c *Clients) Kill() {
 	for _, w := range c.clients {
-		_ = w.cmd.Process.Kill()
+		w.kill()
 	}
 }

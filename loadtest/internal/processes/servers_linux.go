@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -27,11 +28,9 @@ type Servers struct {
 }
 
 type server struct {
-	cmd    *exec.Cmd
-	lines  *bufio.Scanner
-	errs   *tail
-	output []string // lines after the first, complete once exited has a value
-	exited chan error
+	child
+	errs   tail
+	output []string // lines after the first, complete once it has ended
 }
 
 // A Launch describes the servers to launch.
@@ -42,39 +41,34 @@ type Launch struct {
 	PortsEach bool     // each server has a port of its own; otherwise all share one
 }
 
-// listenTimeout limits the time a server takes to listen.
-const listenTimeout = 20 * time.Second
-
-// StartServers builds the server and starts l.Count processes of it. The caller must call Stop.
-func StartServers(ctx context.Context, l Launch) (*Servers, error) {
-	s := &Servers{}
+// Start builds the server and starts l.Count processes of it. The caller must call Stop, also after
+// an error.
+func (s *Servers) Start(ctx context.Context, l Launch) error {
 	if l.Binary == "" {
 		var err error
 		if s.dir, err = os.MkdirTemp("", "loadtest"); err != nil {
-			return nil, err
+			return err
 		}
 		l.Binary = filepath.Join(s.dir, "echo-heartbeat")
 		if out, err := exec.CommandContext(ctx, "go", "build", "-o", l.Binary, Package).CombinedOutput(); err != nil {
-			s.Stop(0)
-			return nil, fmt.Errorf("building %s: %w: %s: run it in a clone of the repository, or name a --server or a --target",
+			return fmt.Errorf("building %s: %w: %s: run it in a clone of the repository, or name a --server or a --target",
 				Package, err, bytes.TrimSpace(out))
 		}
 	}
 	addr := "127.0.0.1:0"
-	for range l.Count {
+	for i := range l.Count {
 		at, err := s.start(l, addr)
 		if err != nil {
-			s.Stop(0)
-			return nil, fmt.Errorf("starting server %d of %d: %w", len(s.all)+1, l.Count, err)
+			return fmt.Errorf("starting server %d of %d: %w", i+1, l.Count, err)
 		}
 		if !l.PortsEach {
 			addr = at
 		}
-		if len(s.Targets) == 0 || l.PortsEach {
+		if i == 0 || l.PortsEach {
 			s.Targets = append(s.Targets, at)
 		}
 	}
-	return s, nil
+	return nil
 }
 
 var listening = regexp.MustCompile(`^listening on (\S+),`)
@@ -85,43 +79,31 @@ func (s *Servers) start(l Launch, addr string) (at string, err error) {
 	if l.Count > 1 && !l.PortsEach {
 		args = append(args, "--share-port")
 	}
-	p := &server{cmd: exec.Command(l.Binary, args...), errs: &tail{}, exited: make(chan error, 1)}
-	p.cmd.Stderr = p.errs
-	p.cmd.SysProcAttr = childAttr()
-	out, err := p.cmd.StdoutPipe()
-	if err != nil {
-		return "", err
-	}
-	if err := p.cmd.Start(); err != nil {
-		return "", err
-	}
-	p.lines = bufio.NewScanner(out)
-	late := time.AfterFunc(listenTimeout, func() { _ = p.cmd.Process.Kill() })
-	defer late.Stop()
-	if p.lines.Scan() {
-		if found := listening.FindStringSubmatch(p.lines.Text()); found != nil {
-			s.all = append(s.all, p)
-			go p.listen()
-			return found[1], nil
+	p, cmd := &server{}, exec.Command(l.Binary, args...)
+	cmd.Stderr = &p.errs
+	var lines *bufio.Scanner
+	err = p.start(cmd, func(output io.Reader) error {
+		lines = bufio.NewScanner(output)
+		lines.Scan()
+		found := listening.FindStringSubmatch(lines.Text())
+		if found == nil {
+			return fmt.Errorf("no line about its listener: %s %s", lines.Text(), &p.errs)
 		}
+		at = found[1]
+		return nil
+	}, func() {
+		for lines.Scan() {
+			p.output = append(p.output, lines.Text())
+		}
+	})
+	if err == nil {
+		s.all = append(s.all, p)
 	}
-	_ = p.cmd.Process.Kill()
-	return "", errors.Join(fmt.Errorf("no line about its listener: %s %s", p.lines.Text(), p.errs), p.cmd.Wait())
-}
-
-// listen collects the output of a server until it ends.
-func (p *server) listen() {
-	for p.lines.Scan() {
-		p.output = append(p.output, p.lines.Text())
-	}
-	p.exited <- p.cmd.Wait()
+	return at, err
 }
 
 // Pids returns the IDs of the servers.
 func (s *Servers) Pids() (pids []int) {
-	if s == nil {
-		return nil
-	}
 	for _, p := range s.all {
 		pids = append(pids, p.cmd.Process.Pid)
 	}
@@ -130,15 +112,9 @@ func (s *Servers) Pids() (pids []int) {
 
 // Died returns an error if a server has ended.
 func (s *Servers) Died() error {
-	if s == nil {
-		return nil
-	}
 	for i, p := range s.all {
-		select {
-		case err := <-p.exited:
-			p.exited <- err
-			return fmt.Errorf("server %d of %d ended (%v): %s", i+1, len(s.all), err, p.errs)
-		default:
+		if p.ended() {
+			return fmt.Errorf("server %d of %d ended (%v): %s", i+1, len(s.all), p.err, &p.errs)
 		}
 	}
 	return nil
@@ -148,25 +124,21 @@ func (s *Servers) Died() error {
 // still running after the given time are killed. The error tells of those, and of servers that
 // ended with an exit status.
 func (s *Servers) Stop(within time.Duration) (said []string, err error) {
-	if s == nil {
-		return nil, nil
-	}
 	for _, p := range s.all {
 		_ = p.cmd.Process.Signal(syscall.SIGCONT) // a stopped process does not handle SIGTERM
 		_ = p.cmd.Process.Signal(syscall.SIGTERM)
 	}
 	kill := time.AfterFunc(within, func() {
 		for _, p := range s.all {
-			_ = p.cmd.Process.Kill()
+			p.kill()
 		}
 	})
 	defer kill.Stop()
 	for i, p := range s.all {
-		<-p.exited
-		p.exited <- nil
+		<-p.done
 		state := p.cmd.ProcessState
 		if status, ok := state.Sys().(syscall.WaitStatus); ok && (state.ExitCode() > 0 || status.Signal() == syscall.SIGKILL) {
-			err = errors.Join(err, fmt.Errorf("server %d of %d was stopped and ended with %v: %s", i+1, len(s.all), state, p.errs))
+			err = errors.Join(err, fmt.Errorf("server %d of %d was stopped and ended with %v: %s", i+1, len(s.all), state, &p.errs))
 		}
 		said = append(said, p.output...)
 	}

@@ -75,12 +75,12 @@ func newAttack() *cobra.Command {
 
 func (o *options) attack(cmd *cobra.Command, a attack, livingCount int, every, length, calm time.Duration) error {
 	if a.rate > 0 && !cmd.Flags().Changed("rate") {
-		o.rate = a.rate
+		o.Rate = a.rate
 	}
-	if o.launch && !o.bare {
+	if o.launch && !o.Bare {
 		o.serverArgs = a.serverArgs + " " + o.serverArgs
 	}
-	s := o.behaving(attackers, a.behaviour, int(o.connections), a.interval)
+	s := o.behaving(attackers, a.behaviour, o.Connections, a.interval)
 	s.Deferred = true
 	if a.behaviour != load.Silent {
 		s.Timeout = 0

@@ -25,7 +25,7 @@ connections exist at the same time.`,
 			if err := checkLength(length); err != nil {
 				return usageError{err}
 			}
-			return o.perform(cmd, "churn", []load.Spec{o.behaving("churn", load.Churn, int(o.connections), o.heartbeat)}, func(r *run) {
+			return o.perform(cmd, "churn", []load.Spec{o.behaving("churn", load.Churn, o.Connections, o.heartbeat)}, func(r *run) {
 				on := r.phase("churn", length, func(now load.Report) bool {
 					all := sumOf(now)
 					return all.Opened == 0 && all.OpenFailed >= maxFailedOpens
@@ -45,13 +45,13 @@ func (r *run) reportChurn() {
 	report, _ := r.clients.Report()
 	all := sumOf(report)
 	if all.Opened == 0 && all.OpenFailed > 0 {
-		r.fail("no server can be reached at %s: %s", strings.Join(r.opt.targets, ", "), report.Failures.Reasons()[0])
+		r.fail("no server can be reached at %s: %s", strings.Join(r.opt.Targets, ", "), report.Failures.Reasons()[0])
 		return
 	}
 	for _, p := range r.res.Phases {
 		if p.Name == "churn" {
 			r.res.Notes = append(r.res.Notes, fmt.Sprintf("%s connections per second were opened, used and closed; the requested rate is %s",
-				format.Count(uint64(float64(all.Answers)/(p.To-p.From).Seconds())), format.Count(uint64(r.opt.rate))))
+				format.Count(uint64(float64(all.Answers)/(p.To-p.From).Seconds())), format.Count(uint64(r.opt.Rate))))
 		}
 	}
 }

@@ -64,13 +64,13 @@ func (o *options) sendInterval(rate float64) (time.Duration, error) {
 	if rate == 0 {
 		return 0, nil
 	}
-	seconds := float64(o.connections) / rate
+	seconds := float64(o.Connections) / rate
 	interval := time.Duration(min(seconds, 1e9) * float64(time.Second))
 	switch {
 	case !(rate > 0) || interval < time.Millisecond:
 		return 0, fmt.Errorf("--send-rate is %v: set a positive rate, and at most 1000 per connection", rate)
 	case o.exceedsTimeout(interval):
-		return 0, fmt.Errorf("--send-rate of %v is too low for %d connections and a --timeout of %v", rate, o.connections, o.timeout)
+		return 0, fmt.Errorf("--send-rate of %v is too low for %d connections and a --timeout of %v", rate, o.Connections, o.Timeout)
 	}
 	return interval, nil
 }
@@ -78,9 +78,9 @@ func (o *options) sendInterval(rate float64) (time.Duration, error) {
 // echo measures one target, with a message per interval on each connection, or one after the other
 // if it is 0. It calls measured with the rate, unless it is nil.
 func (o *options) echo(cmd *cobra.Command, interval, length time.Duration, measured func(rate float64)) error {
-	group := o.behaving(living, load.PingPong, int(o.connections), 0)
+	group := o.behaving(living, load.PingPong, o.Connections, 0)
 	if interval > 0 {
-		group = o.heartbeats(living, int(o.connections), interval)
+		group = o.heartbeats(living, o.Connections, interval)
 	}
 	return o.perform(cmd, "echo", []load.Spec{group}, func(r *run) {
 		if !r.openAll() {
@@ -125,14 +125,14 @@ func nameOfTurn(name string, round, target int) string {
 
 // echoInTurns compares two targets.
 func (o *options) echoInTurns(cmd *cobra.Command, second string, interval, length time.Duration, rounds int) error {
-	both := []string{o.targets[0], second}
-	source, sources, out, html := o.source, o.sources, o.out, o.html
+	both := []string{o.Targets[0], second}
+	source, sources, out, html := o.Source, o.Sources, o.out, o.html
 	var ratios []float64
 	for round := range rounds {
 		var rates [2]float64
 		for turn := range both {
 			i := turn ^ round&1 // the order alternates
-			o.targets, o.source, o.sources = both[i:i+1], source, sources
+			o.Targets, o.Source, o.Sources = both[i:i+1], source, sources
 			o.out, o.html = nameOfTurn(out, round, i), nameOfTurn(html, round, i)
 			if err := o.echo(cmd, interval, length, func(rate float64) { rates[i] = rate }); err != nil {
 				return err

@@ -40,59 +40,47 @@ func (c *count) Set(text string) error {
 // maxConnections is the highest number of connections. Indexes and addresses have 32 bits.
 const maxConnections = 100e6
 
-// options are the flags of every load test.
+// options are the flags of every load test. Those in the result are its Setup.
 type options struct {
-	connections count
-	targets     []string
-	launch      bool
-	servers     int
-	portsEach   bool
-	binary      string
-	serverArgs  string
-	bare        bool
-	timeout     time.Duration
-	tick        time.Duration
-	source      string
-	sources     int
-	clients     int
-	rate        float64
-	ramp        time.Duration
-	beginAt     int64 // Unix seconds; 0: at once
-	patience    time.Duration
-	pids        []int
-	against     string
-	bareCosts   *result.Costs // from the file against
-	heartbeat   time.Duration
-	jitter      float64
-	size        int
-	out, html   string
-	conditions  []string             // of --expect
-	expected    []result.Expectation // parsed conditions
-	cmd         *cobra.Command
+	result.Setup
+	launch     bool
+	portsEach  bool
+	binary     string
+	serverArgs string
+	beginAt    int64 // Unix seconds; 0: at once
+	pids       []int
+	against    string
+	bareCosts  *result.Costs // from the file against
+	heartbeat  time.Duration
+	jitter     float64
+	size       int
+	out, html  string
+	conditions []string             // of --expect
+	expected   []result.Expectation // parsed conditions
+	cmd        *cobra.Command
 }
 
 // add adds the flags, with the defaults of the verb.
 func (o *options) add(cmd *cobra.Command, connections int, heartbeat, timeout time.Duration) {
-	o.connections = count(connections)
-	o.cmd = cmd
+	o.Connections, o.cmd = connections, cmd
 	f := cmd.Flags()
 	f.SortFlags = false
-	f.VarP(&o.connections, "connections", "c", "number of connections, such as 500, 100k or 1m")
-	f.StringArrayVar(&o.targets, "target", nil, "`host:port` of an echo server; connections take repeated targets in turn; without one, cmd/echo-heartbeat is built and launched")
-	f.IntVar(&o.servers, "servers", 0, "number of launched servers; 0 is as many as needed")
+	f.VarP((*count)(&o.Connections), "connections", "c", "number of connections, such as 500, 100k or 1m")
+	f.StringArrayVar(&o.Targets, "target", nil, "`host:port` of an echo server; connections take repeated targets in turn; without one, cmd/echo-heartbeat is built and launched")
+	f.IntVar(&o.Servers, "servers", 0, "number of launched servers; 0 is as many as needed")
 	f.BoolVar(&o.portsEach, "ports-each", false, "give each launched server a port of its own instead of a shared one (SO_REUSEPORT)")
 	f.StringVar(&o.binary, "server", "", "`file` of a server to launch instead of building one")
 	f.StringVar(&o.serverArgs, "server-args", "", "further flags of the launched server, such as \"--min-rate 100\"")
-	f.BoolVar(&o.bare, "bare", false, "launch gnet without the reaper, to compare the cost")
-	f.DurationVar(&o.timeout, "timeout", timeout, "idle timeout of the target; 0 if it has none or it is unknown")
-	f.DurationVar(&o.tick, "tick", 100*time.Millisecond, "tick of the launched reaper")
-	f.StringVar(&o.source, "source", "", "`prefix` of the source addresses, \"none\" for the kernel's choice; 127.0.0.0/8 for targets in it")
-	f.IntVar(&o.sources, "sources", 0, "number of source addresses; 0 is one per thousand connections")
-	f.IntVar(&o.clients, "clients", 0, "number of client processes; 0 is as many as needed")
-	f.Float64Var(&o.rate, "rate", 10_000, "new connections per second")
-	f.DurationVar(&o.ramp, "ramp", 0, "time in which the rate rises to --rate")
+	f.BoolVar(&o.Bare, "bare", false, "launch gnet without the reaper, to compare the cost")
+	f.DurationVar(&o.Timeout, "timeout", timeout, "idle timeout of the target; 0 if it has none or it is unknown")
+	f.DurationVar(&o.Tick, "tick", 100*time.Millisecond, "tick of the launched reaper")
+	f.StringVar(&o.Source, "source", "", "`prefix` of the source addresses, \"none\" for the kernel's choice; 127.0.0.0/8 for targets in it")
+	f.IntVar(&o.Sources, "sources", 0, "number of source addresses; 0 is one per thousand connections")
+	f.IntVar(&o.Clients, "clients", 0, "number of client processes; 0 is as many as needed")
+	f.Float64Var(&o.Rate, "rate", 10_000, "new connections per second")
+	f.DurationVar(&o.Ramp, "ramp", 0, "time in which the rate rises to --rate")
 	f.Int64Var(&o.beginAt, "begin-at", 0, "start at this `unix` second, together with other machines; a late start fails")
-	f.DurationVar(&o.patience, "patience", 20*time.Second, "longest wait for a connection or an answer")
+	f.DurationVar(&o.Patience, "patience", 20*time.Second, "longest wait for a connection or an answer")
 	f.DurationVar(&o.heartbeat, "heartbeat", heartbeat, "interval between messages of a living connection; by default at most a third of --timeout")
 	f.Float64Var(&o.jitter, "jitter", 0.1, "largest deviation of an interval, as a part of it, 0 to 0.5")
 	f.IntVar(&o.size, "size", 64, "bytes of a message; below 44 an answer to another connection is not noticed")
@@ -125,10 +113,10 @@ func (o *options) parseExpectations() error {
 // check checks the flags, resolves targets, and reads the result of --against.
 func (o *options) check() error {
 	if !o.cmd.Flags().Changed("heartbeat") && o.exceedsTimeout(o.heartbeat) {
-		o.heartbeat = o.timeout / 3
+		o.heartbeat = o.Timeout / 3
 	}
 	var p problems
-	p.require(o.connections >= 1, "--connections is %d: set at least 1", o.connections)
+	p.require(o.Connections >= 1, "--connections is %d: set at least 1", o.Connections)
 	o.checkServers(&p)
 	o.checkRate(&p)
 	o.checkMessages(&p)
@@ -167,17 +155,17 @@ func checkLength(length time.Duration) error {
 
 // checkServers checks the flags of the target, and sets launch if there is no --target.
 func (o *options) checkServers(p *problems) {
-	o.launch = len(o.targets) == 0
+	o.launch = len(o.Targets) == 0
 	if o.launch {
-		p.require(o.bare || o.timeout != 0, "--timeout is 0: set the timeout of the launched server")
+		p.require(o.Bare || o.Timeout != 0, "--timeout is 0: set the timeout of the launched server")
 		p.require(len(o.pids) == 0, "--pid is for a --target")
 	} else {
-		p.require(o.servers <= 0 && !o.bare && o.binary == "" && o.serverArgs == "" && !o.portsEach,
+		p.require(o.Servers <= 0 && !o.Bare && o.binary == "" && o.serverArgs == "" && !o.portsEach,
 			"--servers, --server, --server-args, --ports-each and --bare are for launched servers, without a --target")
 	}
-	p.require(o.servers >= 0, "--servers is %d: set a positive number, or 0", o.servers)
-	p.require(o.timeout >= 0, "--timeout is %v: set a positive duration, or 0", o.timeout)
-	p.require(o.tick >= time.Millisecond, "--tick is %v: set at least 1ms", o.tick)
+	p.require(o.Servers >= 0, "--servers is %d: set a positive number, or 0", o.Servers)
+	p.require(o.Timeout >= 0, "--timeout is %v: set a positive duration, or 0", o.Timeout)
+	p.require(o.Tick >= time.Millisecond, "--tick is %v: set at least 1ms", o.Tick)
 	for _, pid := range o.pids {
 		p.require(pid >= 2 && pid != os.Getpid() && syscall.Kill(pid, 0) == nil, "--pid %d: no such process of a target", pid)
 	}
@@ -185,15 +173,15 @@ func (o *options) checkServers(p *problems) {
 
 // checkRate checks the flags that say how connections are opened.
 func (o *options) checkRate(p *problems) {
-	p.require(o.clients >= 0, "--clients is %d: set a positive number, or 0", o.clients)
-	p.require(o.sources >= 0, "--sources is %d: set a positive number, or 0", o.sources)
-	p.require(o.rate > 0 && o.rate <= 1e6, "--rate is %v: set more than 0, and at most a million", o.rate)
-	p.require(o.ramp >= 0 && o.ramp <= time.Hour, "--ramp is %v: set 0 to 1h", o.ramp)
+	p.require(o.Clients >= 0, "--clients is %d: set a positive number, or 0", o.Clients)
+	p.require(o.Sources >= 0, "--sources is %d: set a positive number, or 0", o.Sources)
+	p.require(o.Rate > 0 && o.Rate <= 1e6, "--rate is %v: set more than 0, and at most a million", o.Rate)
+	p.require(o.Ramp >= 0 && o.Ramp <= time.Hour, "--ramp is %v: set 0 to 1h", o.Ramp)
 	p.require(o.beginAt >= 0, "--begin-at is %d: set seconds since 1970, as of date +%%s", o.beginAt)
-	p.require(o.patience >= time.Second && o.patience <= time.Hour, "--patience is %v: set 1s to 1h", o.patience)
-	if o.source != "" && o.source != "none" {
-		_, err := netip.ParsePrefix(o.source)
-		p.require(err == nil, "--source %q: set a prefix such as 127.0.0.0/8", o.source)
+	p.require(o.Patience >= time.Second && o.Patience <= time.Hour, "--patience is %v: set 1s to 1h", o.Patience)
+	if o.Source != "" && o.Source != "none" {
+		_, err := netip.ParsePrefix(o.Source)
+		p.require(err == nil, "--source %q: set a prefix such as 127.0.0.0/8", o.Source)
 	}
 }
 
@@ -204,19 +192,19 @@ func (o *options) checkMessages(p *problems) {
 	p.require(o.size >= 2 && o.size <= 1<<20, "--size is %d: set 2 to 1048576", o.size)
 	p.require(!o.exceedsTimeout(o.heartbeat),
 		"--heartbeat of %v with --jitter %v is too long for a --timeout of %v: the target would rightly close living connections",
-		o.heartbeat, o.jitter, o.timeout)
+		o.heartbeat, o.jitter, o.Timeout)
 }
 
 // resolveTargets replaces the targets by their addresses.
 func (o *options) resolveTargets() error {
 	var errs []error
-	for i, t := range o.targets {
+	for i, t := range o.Targets {
 		addr, err := resolve(t)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("--target %s: %w", t, err))
 			continue
 		}
-		o.targets[i] = addr
+		o.Targets[i] = addr
 	}
 	return errors.Join(errs...)
 }
@@ -254,7 +242,7 @@ func checkWritable(name string) error {
 // exceedsTimeout reports whether a connection that sends once per interval can be silent for the
 // timeout.
 func (o *options) exceedsTimeout(interval time.Duration) bool {
-	return o.timeout > 0 && float64(interval)*(1+2*o.jitter) >= 0.95*float64(o.timeout)
+	return o.Timeout > 0 && float64(interval)*(1+2*o.jitter) >= 0.95*float64(o.Timeout)
 }
 
 // resolve returns the numeric address of a target.
@@ -281,21 +269,21 @@ const perSource = 1000
 // come from there.
 func (o *options) setSources(connections int) {
 	local := true
-	for _, t := range o.targets {
+	for _, t := range o.Targets {
 		addr, err := netip.ParseAddrPort(t)
 		local = local && err == nil && addr.Addr().Unmap().Is4() && addr.Addr().Unmap().IsLoopback()
 	}
 	switch {
-	case o.source == "none":
-		o.source = ""
-	case o.source == "" && local:
-		o.source = "127.0.0.0/8"
+	case o.Source == "none":
+		o.Source = ""
+	case o.Source == "" && local:
+		o.Source = "127.0.0.0/8"
 	}
-	if o.sources == 0 {
-		o.sources = max(1, connections/perSource)
+	if o.Sources == 0 {
+		o.Sources = max(1, connections/perSource)
 	}
-	if o.source == "" {
-		o.sources = 1
+	if o.Source == "" {
+		o.Sources = 1
 	}
 }
 

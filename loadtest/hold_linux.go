@@ -25,7 +25,7 @@ later: start it with --outage-grace -1s, as the launched server is.`,
 			if hold <= 0 {
 				return usageError{fmt.Errorf("--hold is %v: set a positive duration", hold)}
 			}
-			return o.perform(cmd, "hold", []load.Spec{o.heartbeats(beating, int(o.connections), o.heartbeat)}, func(r *run) {
+			return o.perform(cmd, "hold", []load.Spec{o.heartbeats(beating, o.Connections, o.heartbeat)}, func(r *run) {
 				if r.openAll() && r.hold("hold", hold) && reap {
 					r.awaitReaping(beating)
 				}

@@ -97,9 +97,9 @@ func newMix() *cobra.Command {
 			if err = errors.Join(err, checkLength(length)); err != nil {
 				return usageError{err}
 			}
-			if o.launch && !o.bare {
+			if o.launch && !o.Bare {
 				o.serverArgs = fmt.Sprintf("--min-rate 16 --min-rate-window %v --write-stall-timeout %[1]v --output-limit 1048576 %s",
-					o.timeout, o.serverArgs)
+					o.Timeout, o.serverArgs)
 			}
 			return o.perform(cmd, "mix", o.mix(shares), func(r *run) { r.mix(length) })
 		},
@@ -115,7 +115,7 @@ func (o *options) mix(shares []share) (specs []load.Spec) {
 	given, percent := 0, 0.0
 	for _, s := range shares {
 		percent += s.percent
-		n := int(float64(o.connections)*percent/100+0.5) - given
+		n := int(float64(o.Connections)*percent/100+0.5) - given
 		given += n
 		if i := slices.IndexFunc(mixKinds, func(k mixKind) bool { return k.name == s.name }); n > 0 {
 			specs = append(specs, mixKinds[i].spec(o, n))
@@ -132,7 +132,7 @@ func (r *run) mix(length time.Duration) {
 	_ = r.phase("vanished", length-length/3, nil, load.Command{Vanish: "half-open"})
 	report, _ := r.clients.Report()
 	held := uint64(0)
-	for _, t := range r.opt.targets {
+	for _, t := range r.opt.Targets {
 		addr, err := netip.ParseAddrPort(t)
 		if err != nil || !r.opt.launch {
 			return
@@ -153,7 +153,7 @@ func (r *run) mix(length time.Duration) {
 			g := &r.res.Groups[i]
 			had := min(left, g.Vanished)
 			g.Reaped += g.Vanished - had
-			if length-length/3 > r.opt.timeout+result.MostLate(r.opt.timeout) {
+			if length-length/3 > r.opt.Timeout+result.MostLate(r.opt.Timeout) {
 				g.Kept += had
 			}
 		}

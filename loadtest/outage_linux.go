@@ -27,14 +27,14 @@ reads its clock before its sockets closes living connections.`,
 				return err
 			}
 			if length == 0 {
-				length = o.timeout * 3 / 2
+				length = o.Timeout * 3 / 2
 			}
 			switch {
 			case length < 0:
 				return usageError{fmt.Errorf("--outage is %v: set a positive duration", length)}
-			case o.timeout == 0:
+			case o.Timeout == 0:
 				return usageError{errors.New("--timeout is 0: set the timeout of the target")}
-			case len(o.targets) > 0 && len(o.pids) == 0:
+			case len(o.Targets) > 0 && len(o.pids) == 0:
 				return usageError{errors.New("name the processes of the --target with --pid")}
 			}
 			for _, pid := range o.pids {
@@ -42,8 +42,8 @@ reads its clock before its sockets closes living connections.`,
 					return usageError{err}
 				}
 			}
-			o.patience += length // messages wait during the stop, and must be answered after it
-			return o.perform(cmd, "outage", []load.Spec{o.heartbeats(beating, int(o.connections), o.heartbeat)}, func(r *run) { r.stopServers(length) })
+			o.Patience += length // messages wait during the stop, and must be answered after it
+			return o.perform(cmd, "outage", []load.Spec{o.heartbeats(beating, o.Connections, o.heartbeat)}, func(r *run) { r.stopServers(length) })
 		},
 	}
 	o.add(cmd, 10_000, 500*time.Millisecond, 2*time.Second)
@@ -57,12 +57,12 @@ func (o *options) checkListens(pid int) error {
 	if err != nil {
 		return err
 	}
-	for _, t := range o.targets {
+	for _, t := range o.Targets {
 		if addr, err := netip.ParseAddrPort(t); err != nil || slices.Contains(ports, int(addr.Port())) {
 			return err
 		}
 	}
-	return fmt.Errorf("--pid %d: this process has no listening socket of %s", pid, strings.Join(o.targets, ", "))
+	return fmt.Errorf("--pid %d: this process has no listening socket of %s", pid, strings.Join(o.Targets, ", "))
 }
 
 // stopServers stops the servers for a time.
@@ -90,5 +90,5 @@ func (r *run) stopServers(d time.Duration) {
 			_ = r.phase("stopped", d, nil)
 		}
 	}()
-	_ = r.phase("after", timeout+2*r.opt.tick+time.Second, nil) && r.awaitReaping(beating)
+	_ = r.phase("after", timeout+2*r.opt.Tick+time.Second, nil) && r.awaitReaping(beating)
 }

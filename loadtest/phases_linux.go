@@ -70,7 +70,7 @@ func (r *run) openAll() bool {
 			want += uint64(s.Connections)
 		}
 	}
-	atMost := 4*time.Duration(float64(want)/r.opt.rate*float64(time.Second)) + r.opt.ramp + r.opt.patience + closeGrace
+	atMost := 4*time.Duration(float64(want)/r.opt.Rate*float64(time.Second)) + r.opt.Ramp + r.opt.Patience + closeGrace
 	done := r.phase(opening, atMost, func(now load.Report) bool {
 		all := sumOf(now)
 		return all.Opened+all.OpenFailed >= want || all.Opened == 0 && all.OpenFailed >= maxFailedOpens
@@ -84,7 +84,7 @@ func (r *run) openAll() bool {
 		if strings.HasPrefix(why, "bind") {
 			r.cannot("no connection can be opened: %s: set another --source", why)
 		} else {
-			r.fail("no server can be reached at %s: %s", strings.Join(r.opt.targets, ", "), why)
+			r.fail("no server can be reached at %s: %s", strings.Join(r.opt.Targets, ", "), why)
 		}
 	}
 	return r.running()
@@ -115,7 +115,7 @@ func (r *run) awaitReaping(groups ...string) bool {
 	for _, g := range groups {
 		commands = append(commands, load.Command{Silence: g})
 	}
-	return r.phase(silent, r.opt.targetTimeout()+2*r.opt.tick+closeGrace, func(now load.Report) bool {
+	return r.phase(silent, r.opt.targetTimeout()+2*r.opt.Tick+closeGrace, func(now load.Report) bool {
 		n := uint64(0)
 		for _, g := range groups {
 			n += openOf(now, g)

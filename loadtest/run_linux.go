@@ -84,7 +84,7 @@ func (r *run) prepare() error {
 		total += s.Connections
 	}
 	clients, servers := processCounts(total, descriptors-reservedDescriptors)
-	clients, servers = max(clients, o.clients), max(servers, o.servers)
+	clients, servers = max(clients, o.Clients), max(servers, o.Servers)
 	isApart := slices.ContainsFunc(r.specs, func(s load.Spec) bool { return s.Apart })
 	if isApart {
 		clients++
@@ -101,7 +101,7 @@ func (r *run) prepare() error {
 		if err := r.servers.Start(r.ctx, r.launchConfig(servers)); err != nil {
 			return cannotError{err}
 		}
-		o.targets = r.servers.Targets
+		o.Targets = r.servers.Targets
 	}
 	if err := r.clients.Start(clients, isApart); err != nil {
 		return cannotError{err}
@@ -112,7 +112,7 @@ func (r *run) prepare() error {
 	r.baseline = r.measure(0)
 	r.describe(total, clients, servers, descriptors)
 	return r.clients.Begin(load.Plan{
-		Targets: o.targets, Source: o.source, Sources: o.sources, Rate: o.rate, Ramp: o.ramp, Patience: o.patience, Specs: r.specs,
+		Targets: o.Targets, Source: o.Source, Sources: o.Sources, Rate: o.Rate, Ramp: o.Ramp, Patience: o.Patience, Specs: r.specs,
 	})
 }
 
@@ -142,7 +142,7 @@ func (r *run) awaitBegin() error {
 // checkLimits refuses a run that exceeds the limits of this machine.
 func (r *run) checkLimits(total, clients, servers int) error {
 	checks := limits.Check(limits.Demand{
-		Connections: total, Clients: clients, Servers: servers, Sources: r.opt.sources, Targets: max(len(r.opt.targets), 1),
+		Connections: total, Clients: clients, Servers: servers, Sources: r.opt.Sources, Targets: max(len(r.opt.Targets), 1),
 		Loopback: r.opt.launch,
 	})
 	if limits.Worst(checks) == limits.Cannot {
@@ -164,13 +164,13 @@ func processCounts(connections, descriptors int) (clients, servers int) {
 func (r *run) launchConfig(servers int) processes.Launch {
 	o := r.opt
 	args := []string{"--loops", fmt.Sprint(max(1, runtime.NumCPU()/servers))}
-	if o.bare {
+	if o.Bare {
 		args = append(args, "--bare")
 	} else {
 		// Several verbs silence all clients at once. The server would take that for an outage of
 		// its own network and postpone reaping, and this client would measure the outage grace
 		// instead of the lateness. --server-args can set another grace.
-		args = append(args, "--read-timeout", o.timeout.String(), "--tick", o.tick.String(), "--outage-grace", "-1s")
+		args = append(args, "--read-timeout", o.Timeout.String(), "--tick", o.Tick.String(), "--outage-grace", "-1s")
 	}
 	return processes.Launch{
 		Count: servers, Binary: o.binary, PortsEach: o.portsEach, Args: append(args, strings.Fields(o.serverArgs)...),
@@ -180,10 +180,8 @@ func (r *run) launchConfig(servers int) processes.Launch {
 // describe adds the setup and its remarks to the result.
 func (r *run) describe(total, clients, servers, descriptors int) {
 	o := r.opt
-	r.res.Setup = result.Setup{
-		Targets: o.targets, Connections: total, Clients: clients, Servers: servers, Bare: o.bare, Timeout: o.timeout, Rate: o.rate,
-		Ramp: o.ramp, Patience: o.patience, Source: o.source, Sources: o.sources, Flags: map[string]string{},
-	}
+	r.res.Setup = o.Setup
+	r.res.Setup.Connections, r.res.Setup.Clients, r.res.Setup.Servers, r.res.Setup.Flags = total, clients, servers, map[string]string{}
 	o.cmd.Flags().VisitAll(func(f *pflag.Flag) { r.res.Setup.Flags[f.Name] = f.Value.String() })
 	for _, s := range r.specs {
 		r.res.Setup.Groups = append(r.res.Setup.Groups, result.GroupSetup{
@@ -191,8 +189,8 @@ func (r *run) describe(total, clients, servers, descriptors int) {
 			Size: s.Size, Timeout: s.Timeout,
 		})
 	}
-	if o.launch && !o.bare {
-		r.res.Setup.Tick = o.tick
+	if !o.launch || o.Bare {
+		r.res.Setup.Tick = 0
 	}
 	if clients > 1 || servers > 1 {
 		text := fmt.Sprintf("a process may have %d descriptors: %d client processes hold the connections", descriptors, clients)
@@ -216,7 +214,7 @@ func (r *run) stop() {
 func (r *run) finish() error {
 	r.res.Interrupted = r.ctx.Err() != nil
 	r.progress.end()
-	drain := r.opt.patience
+	drain := r.opt.Patience
 	if r.res.Interrupted {
 		drain = 0
 	}

@@ -39,10 +39,10 @@ func (o *options) behaving(name string, as load.Behaviour, n int, interval time.
 
 // targetTimeout returns the idle timeout of the target, or 0 if it has none or it is unknown.
 func (o *options) targetTimeout() time.Duration {
-	if o.bare {
+	if o.Bare {
 		return 0
 	}
-	return o.timeout
+	return o.Timeout
 }
 
 // checkOthers checks the flags of the group that stays alive during a storm or an attack.
@@ -51,7 +51,7 @@ func (o *options) checkOthers(livingCount int, every, calm time.Duration) error 
 		return usageError{errors.New("--living, --every and --calm: set positive values")}
 	}
 	if o.exceedsTimeout(every) {
-		return usageError{fmt.Errorf("--every of %v is too long for a --timeout of %v", every, o.timeout)}
+		return usageError{fmt.Errorf("--every of %v is too long for a --timeout of %v", every, o.Timeout)}
 	}
 	return nil
 }

@@ -25,7 +25,7 @@ latency of the others before, during and after the storm shows what users notice
 			}
 			groups := []load.Spec{
 				apart(o.heartbeats(living, int(livingCount), every)),
-				o.heartbeats(silent, int(o.connections), o.heartbeat),
+				o.heartbeats(silent, o.Connections, o.heartbeat),
 			}
 			return o.perform(cmd, "storm", groups, func(r *run) { r.storm(calm) })
 		},
@@ -44,6 +44,6 @@ func (r *run) storm(calm time.Duration) {
 	_ = r.openAll() &&
 		r.hold("before", calm) &&
 		r.phase("silence", timeout-timeout/20, gone, load.Command{LastMessage: silent}) &&
-		r.phase(during, timeout/20+2*r.opt.tick+closeGrace, gone) &&
+		r.phase(during, timeout/20+2*r.opt.Tick+closeGrace, gone) &&
 		r.phase("after", calm, nil)
 }

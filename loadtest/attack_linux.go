@@ -34,8 +34,8 @@ var attacks = []attack{
 
 func newAttack() *cobra.Command {
 	var o options
-	var length, calm, every time.Duration
-	var livingCount count = 100
+	var others others
+	var length time.Duration
 	var help, names []string
 	for _, a := range attacks {
 		help = append(help, fmt.Sprintf("%-16s %s", a.name, a.help))
@@ -52,28 +52,19 @@ func newAttack() *cobra.Command {
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := o.check(); err != nil {
+			if err := o.check(o.checkOthers(others), checkLength(length)); err != nil {
 				return err
 			}
-			if err := o.checkOthers(int(livingCount), every, calm); err != nil {
-				return err
-			}
-			if err := checkLength(length); err != nil {
-				return usageError{err}
-			}
-			a := attacks[slices.Index(names, args[0])]
-			return o.attack(cmd, a, int(livingCount), every, length, calm)
+			return o.attack(cmd, attacks[slices.Index(names, args[0])], others, length)
 		},
 	}
 	o.add(cmd, 1000, 3*time.Second, 10*time.Second)
-	cmd.Flags().Var(&livingCount, "living", "connections that stay alive")
-	cmd.Flags().DurationVar(&every, "every", 50*time.Millisecond, "interval between messages of a living connection")
 	cmd.Flags().DurationVar(&length, "for", 20*time.Second, "duration of the attack")
-	cmd.Flags().DurationVar(&calm, "calm", 5*time.Second, "measured time before and after")
+	others.add(cmd, 100, 50*time.Millisecond)
 	return cmd
 }
 
-func (o *options) attack(cmd *cobra.Command, a attack, livingCount int, every, length, calm time.Duration) error {
+func (o *options) attack(cmd *cobra.Command, a attack, others others, length time.Duration) error {
 	if a.rate > 0 && !cmd.Flags().Changed("rate") {
 		o.Rate = a.rate
 	}
@@ -85,13 +76,13 @@ func (o *options) attack(cmd *cobra.Command, a attack, livingCount int, every, l
 	if a.behaviour != load.Silent {
 		s.Timeout = 0
 	}
-	return o.perform(cmd, "attack "+a.name, []load.Spec{apart(o.heartbeats(living, livingCount, every)), s}, func(r *run) {
-		if !r.openAll() || !r.hold("before", calm) || !r.phase(during, length, nil, load.Command{Open: attackers}) {
+	return o.perform(cmd, "attack "+a.name, []load.Spec{o.others(others), s}, func(r *run) {
+		if !r.openAll() || !r.hold("before", others.calm) || !r.phase(during, length, nil, load.Command{Open: attackers}) {
 			return
 		}
 		report, _ := r.clients.Report()
 		r.res.Notes = append(r.res.Notes,
 			fmt.Sprintf("%d attackers are still connected at the end of the attack", openOf(report, attackers)))
-		_ = r.phase("after", calm, nil, load.Command{Silence: attackers})
+		_ = r.phase("after", others.calm, nil, load.Command{Silence: attackers})
 	})
 }

@@ -19,11 +19,8 @@ func newChurn() *cobra.Command {
 		Long: `Open connections at --rate, send a message on each, and close it after the answer, by FIN and RST in turn. At most -c
 connections exist at the same time.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := o.check(); err != nil {
+			if err := o.check(checkLength(length)); err != nil {
 				return err
-			}
-			if err := checkLength(length); err != nil {
-				return usageError{err}
 			}
 			return o.perform(cmd, "churn", []load.Spec{o.behaving("churn", load.Churn, o.Connections, o.heartbeat)}, func(r *run) {
 				on := r.phase("churn", length, func(now load.Report) bool {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -28,15 +27,10 @@ still, because each message counts from its intended time (wrk2 calls it correct
 a second target in turn with the first, round by round: the ratio within a round is more precise than two separate runs.
 Each turn has files of its own: --out x.json writes x-1a.json and x-1b.json for the first round.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := o.check(); err != nil {
-				return err
-			}
-			if length < time.Second || rounds < 1 {
-				return usageError{errors.New("--for and --rounds: set at least 1s and 1")}
-			}
 			interval, err := o.sendInterval(sendRate)
-			if err != nil {
-				return usageError{err}
+			if err := o.check(err, unless(length >= time.Second && rounds >= 1, "--for and --rounds: set at least 1s and 1"),
+				unless(pair == "" || len(o.Targets) > 0, "--pair needs a --target to compare with")); err != nil {
+				return err
 			}
 			if pair == "" {
 				return o.echo(cmd, interval, length, nil)
@@ -44,9 +38,6 @@ Each turn has files of its own: --out x.json writes x-1a.json and x-1b.json for 
 			second, err := resolve(pair)
 			if err != nil {
 				return usageError{fmt.Errorf("--pair %s: %w", pair, err)}
-			}
-			if o.launch {
-				return usageError{errors.New("--pair needs a --target to compare with")}
 			}
 			return o.echoInTurns(cmd, second, interval, length, rounds)
 		},

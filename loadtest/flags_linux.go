@@ -110,8 +110,9 @@ func (o *options) parseExpectations() error {
 	return errors.Join(errs...)
 }
 
-// check checks the flags, resolves targets, and reads the result of --against.
-func (o *options) check() error {
+// check checks the flags, resolves targets, and reads the result of --against. It adds the errors
+// in the other flags of the verb.
+func (o *options) check(others ...error) error {
 	if !o.cmd.Flags().Changed("heartbeat") && o.exceedsTimeout(o.heartbeat) {
 		o.heartbeat = o.Timeout / 3
 	}
@@ -127,10 +128,7 @@ func (o *options) check() error {
 	}
 	p.require(o.out != toStdout || o.html != toStdout, "--out and --html are both -: write one of them to a file")
 	p.add(o.resolveTargets(), o.readAgainst(), o.parseExpectations())
-	if err := errors.Join(p...); err != nil {
-		return usageError{err}
-	}
-	return nil
+	return append(p, others...).err()
 }
 
 // problems are the errors found in the flags.
@@ -138,19 +136,28 @@ type problems []error
 
 func (p *problems) add(errs ...error) { *p = append(*p, errs...) }
 
-// require adds an error unless ok is set.
-func (p *problems) require(ok bool, format string, args ...any) {
-	if !ok {
-		p.add(fmt.Errorf(format, args...))
+// err returns the problems as an error in the flags, or nil.
+func (p problems) err() error {
+	if err := errors.Join(p...); err != nil {
+		return usageError{err}
 	}
+	return nil
+}
+
+// require adds an error unless ok is set.
+func (p *problems) require(ok bool, format string, args ...any) { p.add(unless(ok, format, args...)) }
+
+// unless returns an error unless ok is set.
+func unless(ok bool, format string, args ...any) error {
+	if ok {
+		return nil
+	}
+	return fmt.Errorf(format, args...)
 }
 
 // checkLength checks --for.
 func checkLength(length time.Duration) error {
-	if length < time.Second {
-		return fmt.Errorf("--for is %v: set at least 1s", length)
-	}
-	return nil
+	return unless(length >= time.Second, "--for is %v: set at least 1s", length)
 }
 
 // checkServers checks the flags of the target, and sets launch if there is no --target.

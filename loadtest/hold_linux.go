@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -19,11 +18,8 @@ func newHold() *cobra.Command {
 its timeout, and none before. A target that postpones reaping while all peers are silent, as idlewheel does, closes them
 later: start it with --outage-grace -1s, as the launched server is.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := o.check(); err != nil {
+			if err := o.check(unless(hold > 0, "--hold is %v: set a positive duration", hold)); err != nil {
 				return err
-			}
-			if hold <= 0 {
-				return usageError{fmt.Errorf("--hold is %v: set a positive duration", hold)}
 			}
 			return o.perform(cmd, "hold", []load.Spec{o.heartbeats(beating, o.Connections, o.heartbeat)}, func(r *run) {
 				if r.openAll() && r.hold("hold", hold) && reap {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -90,12 +89,9 @@ func newMix() *cobra.Command {
 		Long: "Run connections of several behaviours side by side:\n\n  " + strings.Join(help, "\n  ") +
 			"\n\nThe launched server has limits for slow peers and for pending output.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := o.check(); err != nil {
-				return err
-			}
 			shares, err := parseMix(mix)
-			if err = errors.Join(err, checkLength(length)); err != nil {
-				return usageError{err}
+			if err := o.check(err, checkLength(length)); err != nil {
+				return err
 			}
 			if o.launch && !o.Bare {
 				o.serverArgs = fmt.Sprintf("--min-rate 16 --min-rate-window %v --write-stall-timeout %[1]v --output-limit 1048576 %s",

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -29,18 +28,16 @@ reads its clock before its sockets closes living connections.`,
 			if length == 0 {
 				length = o.Timeout * 3 / 2
 			}
-			switch {
-			case length < 0:
-				return usageError{fmt.Errorf("--outage is %v: set a positive duration", length)}
-			case o.Timeout == 0:
-				return usageError{errors.New("--timeout is 0: set the timeout of the target")}
-			case len(o.Targets) > 0 && len(o.pids) == 0:
-				return usageError{errors.New("name the processes of the --target with --pid")}
+			p := problems{
+				unless(length >= 0, "--outage is %v: set a positive duration", length),
+				unless(o.Timeout != 0, "--timeout is 0: set the timeout of the target"),
+				unless(len(o.Targets) == 0 || len(o.pids) > 0, "name the processes of the --target with --pid"),
 			}
 			for _, pid := range o.pids {
-				if err := o.checkListens(pid); err != nil {
-					return usageError{err}
-				}
+				p.add(o.checkListens(pid))
+			}
+			if err := p.err(); err != nil {
+				return err
 			}
 			o.Patience += length // messages wait during the stop, and must be answered after it
 			return o.perform(cmd, "outage", []load.Spec{o.heartbeats(beating, o.Connections, o.heartbeat)}, func(r *run) { r.stopServers(length) })

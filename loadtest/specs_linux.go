@@ -2,8 +2,9 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"time"
+
+	"github.com/spf13/cobra"
 
 	"github.com/idlewheel/idlewheel/loadtest/internal/load"
 )
@@ -23,8 +24,23 @@ func (o *options) heartbeats(name string, connections int, interval time.Duratio
 	return o.behaving(name, load.Heartbeat, connections, interval)
 }
 
-// apart gives a group a client process of its own.
-func apart(s load.Spec) load.Spec {
+// others are the connections that stay alive during a storm or an attack.
+type others struct {
+	connections int
+	every, calm time.Duration
+}
+
+// add adds their flags, with the defaults of the verb.
+func (others *others) add(cmd *cobra.Command, connections int, every time.Duration) {
+	others.connections = connections
+	cmd.Flags().Var((*count)(&others.connections), "living", "connections that stay alive")
+	cmd.Flags().DurationVar(&others.every, "every", every, "interval between messages of a living connection")
+	cmd.Flags().DurationVar(&others.calm, "calm", 5*time.Second, "measured time before and after")
+}
+
+// others returns their group, which has a client process of its own.
+func (o *options) others(others others) load.Spec {
+	s := o.heartbeats(living, others.connections, others.every)
 	s.Apart = true
 	return s
 }
@@ -45,13 +61,10 @@ func (o *options) targetTimeout() time.Duration {
 	return o.Timeout
 }
 
-// checkOthers checks the flags of the group that stays alive during a storm or an attack.
-func (o *options) checkOthers(livingCount int, every, calm time.Duration) error {
-	if livingCount < 1 || every < time.Millisecond || calm <= 0 {
-		return usageError{errors.New("--living, --every and --calm: set positive values")}
-	}
-	if o.exceedsTimeout(every) {
-		return usageError{fmt.Errorf("--every of %v is too long for a --timeout of %v", every, o.Timeout)}
-	}
-	return nil
+// checkOthers checks their flags.
+func (o *options) checkOthers(others others) error {
+	return errors.Join(
+		unless(others.connections >= 1 && others.every >= time.Millisecond && others.calm > 0,
+			"--living, --every and --calm: set positive values"),
+		unless(!o.exceedsTimeout(others.every), "--every of %v is too long for a --timeout of %v", others.every, o.Timeout))
 }

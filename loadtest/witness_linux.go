@@ -79,11 +79,8 @@ func checkWitness(c *witness.Config, pid int, out string) error {
 	if out != "" && out != toStdout {
 		p.add(checkWritable(out))
 	}
-	if err := errors.Join(p...); err != nil {
-		return usageError{err}
-	}
-	if pid == 0 {
-		return nil
+	if err := p.err(); err != nil || pid == 0 {
+		return err
 	}
 	ports, err := witness.ListeningPorts(pid)
 	if err == nil && len(ports) == 0 {
@@ -153,10 +150,7 @@ func checkPath(c *path.Config, out string) error {
 	if out != "" && out != toStdout {
 		p.add(checkWritable(out))
 	}
-	if err := errors.Join(p...); err != nil {
-		return usageError{err}
-	}
-	return nil
+	return p.err()
 }
 
 // writeReport writes the report as text to stdout, and as JSON to out. If out is stdout, the text

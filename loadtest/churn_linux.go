@@ -9,6 +9,7 @@ import (
 
 	"github.com/idlewheel/idlewheel/loadtest/internal/format"
 	"github.com/idlewheel/idlewheel/loadtest/internal/load"
+	"github.com/idlewheel/idlewheel/loadtest/internal/result"
 )
 
 func newChurn() *cobra.Command {
@@ -23,8 +24,8 @@ connections exist at the same time.`,
 				return err
 			}
 			return o.perform(cmd, "churn", []load.Spec{o.behaving("churn", load.Churn, o.Connections, o.heartbeat)}, func(r *run) {
-				on := r.phase("churn", length, func(now load.Report) bool {
-					all := sumOf(now)
+				on := r.phase("churn", length, func(now result.Counts) bool {
+					all := now.Total()
 					return all.Opened == 0 && all.OpenFailed >= maxFailedOpens
 				})
 				r.reportChurn()
@@ -40,7 +41,7 @@ connections exist at the same time.`,
 // reportChurn notes the rate of connections, or fails if no connection was opened.
 func (r *run) reportChurn() {
 	report, _ := r.clients.Report()
-	all := sumOf(report)
+	all := report.Total()
 	if all.Opened == 0 && all.OpenFailed > 0 {
 		r.fail("no server can be reached at %s: %s", strings.Join(r.opt.Targets, ", "), report.Failures.Reasons()[0])
 		return

@@ -3,7 +3,6 @@ package main
 import (
 	"time"
 
-	"github.com/idlewheel/idlewheel/loadtest/internal/load"
 	"github.com/idlewheel/idlewheel/loadtest/internal/machine"
 	"github.com/idlewheel/idlewheel/loadtest/internal/result"
 )
@@ -35,12 +34,12 @@ func sumUsage(pids []int) (sum result.Usage) {
 }
 
 // sample shows the current state and stores it, once per second.
-func (r *run) sample(phase string, report load.Report, passed, of time.Duration) {
+func (r *run) sample(phase string, report result.Counts, passed, of time.Duration) {
 	if time.Since(r.sampled) < sampleEvery {
 		return
 	}
 	r.sampled = time.Now()
-	all := sumOf(report)
+	all := report.Total()
 	now := r.measure(all.Open)
 	r.res.Samples = append(r.res.Samples, result.Sample{
 		At: time.Since(r.began), Open: all.Open, Opened: all.Opened, Closed: all.Opened - all.Open, Messages: all.Messages,

@@ -139,10 +139,10 @@ func (r *run) mix(length time.Duration) {
 			return
 		}
 		r.res.Notes = append(r.res.Notes, fmt.Sprintf("port %d: at the end the target has %d connections, this client %d",
-			addr.Port(), n, sumOf(report).Open))
+			addr.Port(), n, report.Total().Open))
 		held += uint64(n)
 	}
-	sum := sumOf(report)
+	sum := report.Total()
 	left := held - min(sum.Open, held) // vanished connections that the target still has
 	r.finished = func() {
 		for i := range r.res.Groups { // this client cannot see the end of a connection that it has left

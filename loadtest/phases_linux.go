@@ -26,7 +26,7 @@ func (r *run) cannot(format string, args ...any) {
 
 // phase starts a phase with some commands, and waits until the condition holds, the time is over or
 // the run ends. It reports whether the run continues.
-func (r *run) phase(name string, atMost time.Duration, until func(load.Report) bool, commands ...load.Command) bool {
+func (r *run) phase(name string, atMost time.Duration, until func(result.Counts) bool, commands ...load.Command) bool {
 	if !r.running() {
 		return false
 	}
@@ -71,12 +71,12 @@ func (r *run) openAll() bool {
 		}
 	}
 	atMost := 4*time.Duration(float64(want)/r.opt.Rate*float64(time.Second)) + r.opt.Ramp + r.opt.Patience + closeGrace
-	done := r.phase(opening, atMost, func(now load.Report) bool {
-		all := sumOf(now)
+	done := r.phase(opening, atMost, func(now result.Counts) bool {
+		all := now.Total()
 		return all.Opened+all.OpenFailed >= want || all.Opened == 0 && all.OpenFailed >= maxFailedOpens
 	})
 	report, _ := r.clients.Report()
-	if all := sumOf(report); done && all.Opened == 0 {
+	if all := report.Total(); done && all.Opened == 0 {
 		why := "no connection was opened"
 		if reasons := report.Failures.Reasons(); len(reasons) > 0 {
 			why = reasons[0]
@@ -97,10 +97,10 @@ const maxFailedOpens = 200
 // left.
 func (r *run) hold(name string, d time.Duration) bool {
 	report, _ := r.clients.Report()
-	from := r.measure(sumOf(report).Open)
-	on := r.phase(name, d, func(now load.Report) bool { return sumOf(now).Open == 0 })
+	from := r.measure(report.Total().Open)
+	on := r.phase(name, d, func(now result.Counts) bool { return now.Total().Open == 0 })
 	report, _ = r.clients.Report()
-	r.whileHeld = r.measure(sumOf(report).Open)
+	r.whileHeld = r.measure(report.Total().Open)
 	r.recordCosts(from)
 	return on
 }
@@ -115,7 +115,7 @@ func (r *run) awaitReaping(groups ...string) bool {
 	for _, g := range groups {
 		commands = append(commands, load.Command{Silence: g})
 	}
-	return r.phase(silent, r.opt.targetTimeout()+2*r.opt.Tick+closeGrace, func(now load.Report) bool {
+	return r.phase(silent, r.opt.targetTimeout()+2*r.opt.Tick+closeGrace, func(now result.Counts) bool {
 		n := uint64(0)
 		for _, g := range groups {
 			n += openOf(now, g)
@@ -124,17 +124,8 @@ func (r *run) awaitReaping(groups ...string) bool {
 	}, commands...)
 }
 
-// sumOf returns the sum of all groups of a report.
-func sumOf(report load.Report) result.Group {
-	var sum result.Group
-	for i := range report.Groups {
-		sum.Add(&report.Groups[i])
-	}
-	return sum
-}
-
 // openOf returns the number of open connections of a group.
-func openOf(report load.Report, group string) (n uint64) {
+func openOf(report result.Counts, group string) (n uint64) {
 	for _, g := range report.Groups {
 		if g.Name == group {
 			n += g.Open

@@ -227,11 +227,10 @@ func (r *run) finish() error {
 		r.res.Errors = append(r.res.Errors, err.Error())
 	}
 	r.noteServerOutput(said)
-	r.res.Groups, r.res.Failures, r.res.OwnDelay = last.Groups, last.Failures, last.OwnDelay
+	r.res.Counts.Add(&last)
 	for i := range r.res.Groups {
 		r.res.Groups[i].Hostile = r.res.Groups[i].Name == attackers
 	}
-	r.res.Notes = append(r.res.Notes, last.Notes...)
 	r.res.Took = time.Since(r.began)
 	r.res.Errors = append(r.res.Errors, r.targetErrors()...)
 	if r.finished != nil {

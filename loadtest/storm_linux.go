@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/idlewheel/idlewheel/loadtest/internal/load"
+	"github.com/idlewheel/idlewheel/loadtest/internal/result"
 )
 
 func newStorm() *cobra.Command {
@@ -30,7 +31,7 @@ latency of the others before, during and after the storm shows what users notice
 
 // storm makes all connections of a group time out together.
 func (r *run) storm(calm time.Duration) {
-	gone := func(now load.Report) bool { return openOf(now, silent) == 0 }
+	gone := func(now result.Counts) bool { return openOf(now, silent) == 0 }
 	timeout := r.opt.targetTimeout()
 	_ = r.openAll() &&
 		r.hold("before", calm) &&

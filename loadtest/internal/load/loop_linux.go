@@ -277,7 +277,7 @@ func (l *Loop) finish() {
 }
 
 func (l *Loop) summary(last bool) Report {
-	r := Report{Failures: l.failures, Notes: l.notes, Last: last}
+	r := Report{Counts: result.Counts{Failures: l.failures, Notes: l.notes}, Last: last}
 	for _, g := range l.groups {
 		of := g.counts
 		if !last {
@@ -290,7 +290,7 @@ func (l *Loop) summary(last bool) Report {
 		delete(r.OwnDelay, "")
 	}
 	if l.recent.Count() > 0 {
-		r.Latency, l.recent = l.recent, result.NewCoarse()
+		r.Recent, l.recent = l.recent, result.NewCoarse()
 	}
 	return r
 }

@@ -5,7 +5,6 @@ package load
 
 import (
 	"math"
-	"slices"
 	"time"
 
 	"github.com/idlewheel/idlewheel/loadtest/internal/result"
@@ -110,24 +109,10 @@ type Command struct {
 	Drain  time.Duration `json:",omitempty"`
 }
 
-// A Report has the counts of a loop so far. Only the last one has the histograms of the groups.
+// A Report has the counts of a loop so far. Only the last one has the histograms of the groups, and
+// the own delay.
 type Report struct {
-	Groups   []result.Group
-	Failures result.Failures              `json:",omitempty"`
-	Notes    []string                     `json:",omitempty"`
-	Latency  *result.Histogram            `json:",omitempty"` // since the last Report, corrected
-	OwnDelay map[string]*result.Histogram `json:",omitempty"` // by phase, in the last Report
-	Last     bool
-}
-
-// Add adds the report of another loop.
-func (r *Report) Add(o *Report) {
-	r.Groups = result.AddGroups(r.Groups, o.Groups)
-	r.Failures = r.Failures.Add(o.Failures)
-	r.OwnDelay = result.AddDelays(r.OwnDelay, o.OwnDelay)
-	for _, note := range o.Notes {
-		if !slices.Contains(r.Notes, note) {
-			r.Notes = append(r.Notes, note)
-		}
-	}
+	result.Counts
+	Recent *result.Histogram `json:",omitempty"` // latency since the last Report, corrected
+	Last   bool
 }

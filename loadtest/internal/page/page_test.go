@@ -26,7 +26,7 @@ func storm() *result.Result {
 	r := &result.Result{
 		Schema: result.Schema, Verb: "storm", Command: "loadtest storm --connections 100000 --servers 4 --timeout 30s --expect false-reaps==0",
 		Began: time.Date(2026, 3, 14, 15, 9, 26, 0, time.UTC), Took: 94*time.Second + 300*time.Millisecond,
-		Notes: []string{"split over 4 client processes", "both ends are on this machine"},
+		Counts: result.Counts{Notes: []string{"split over 4 client processes", "both ends are on this machine"}},
 		Machines: []result.Machine{
 			{Name: "bench-1", CPUs: 16, CPU: "AMD EPYC 7B13", Memory: 64 << 30, Kernel: "6.12.43", Go: "go1.26.8", Descriptors: 1 << 20},
 		},
@@ -158,7 +158,7 @@ func results() map[string]*result.Result {
 	odd.Groups[0].Latency["before"].Raw = nil
 	return map[string]*result.Result{
 		"storm": storm(), "empty": {}, "interrupted": interrupted(), "attacked": attacked(), "failed": failed(), "odd": odd,
-		"one group of nothing": {Groups: []result.Group{{Name: "g"}}, Samples: make([]result.Sample, 5), Phases: []result.Phase{{}}},
+		"one group of nothing": {Counts: result.Counts{Groups: []result.Group{{Name: "g"}}}, Samples: make([]result.Sample, 5), Phases: []result.Phase{{}}},
 	}
 }
 

@@ -150,7 +150,7 @@ func startClient() (*client, error) {
 				return
 			}
 			w.mu.Lock()
-			w.last, w.finished, w.recent = r, r.Last, result.Sum(w.recent, r.Latency)
+			w.last, w.finished, w.recent = r, r.Last, result.Sum(w.recent, r.Recent)
 			w.mu.Unlock()
 		}
 	})
@@ -220,11 +220,11 @@ func (c *Clients) Tell(cmd load.Command) {
 }
 
 // Report returns the sum of the latest reports, and whether all client processes are running.
-func (c *Clients) Report() (sum load.Report, working bool) {
+func (c *Clients) Report() (sum result.Counts, working bool) {
 	working = true
 	for _, w := range c.clients {
 		w.mu.Lock()
-		sum.Add(&w.last)
+		sum.Add(&w.last.Counts)
 		w.mu.Unlock()
 		working = working && !w.ended()
 	}
@@ -244,16 +244,16 @@ func (c *Clients) TakeLatency() (sum *result.Histogram) {
 // Finish makes the client processes close their connections, and returns the sum of their final
 // reports. They wait for answers under way, at most for the time drain. Processes that run for
 // longer than within after that are killed.
-func (c *Clients) Finish(drain, within time.Duration) (load.Report, error) {
+func (c *Clients) Finish(drain, within time.Duration) (result.Counts, error) {
 	c.Tell(load.Command{Finish: true, Drain: drain})
 	late := time.AfterFunc(drain+within, c.Kill)
 	defer late.Stop()
 	var errs []error
-	var sum load.Report
+	var sum result.Counts
 	for i, w := range c.clients {
 		_ = w.stdin.Close()
 		<-w.done
-		sum.Add(&w.last)
+		sum.Add(&w.last.Counts)
 		if !w.finished {
 			errs = append(errs, fmt.Errorf("client process %d ended before the run: %w", i+1, errors.Join(w.err, errNoReport)))
 		}

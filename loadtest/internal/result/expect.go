@@ -208,7 +208,7 @@ func (r *Result) quantile(h *Histogram, q float64) reading {
 func (r *Result) latency(phase string, q float64) (worst reading) {
 	for _, g := range r.Groups { // not the total, where large groups hide small ones
 		for name, l := range g.Latency {
-			if l == nil || l.Count() == 0 || phase != "" && phase != name {
+			if l.Count() == 0 || phase != "" && phase != name {
 				continue
 			}
 			d, atLeast := l.Quantile(q)

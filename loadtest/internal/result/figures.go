@@ -41,9 +41,7 @@ var Counters = []Counter{
 
 func (g *Group) unansweredMessages() (n uint64) {
 	for _, e := range g.Exchanges {
-		if e != nil {
-			n += e.Unanswered
-		}
+		n += e.Unanswered
 	}
 	return n
 }

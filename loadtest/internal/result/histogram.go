@@ -122,13 +122,9 @@ func (h *Histogram) UnmarshalJSON(b []byte) error {
 	if err != nil {
 		return fmt.Errorf("histogram: %w", err)
 	}
-	if data.HighestTrackableValue() > longest.Microseconds() || data.SignificantFigures() > precision {
-		return fmt.Errorf("histogram: %d µs in %d digits: only up to an hour in 3 digits is supported",
-			data.HighestTrackableValue(), data.SignificantFigures())
-	}
 	h.h = hdrhistogram.New(1, longest.Microseconds(), precision)
 	if dropped := h.h.Merge(data); dropped > 0 {
-		return fmt.Errorf("histogram: %d values do not fit", dropped)
+		return fmt.Errorf("histogram: %d values are above an hour", dropped)
 	}
 	return nil
 }

@@ -62,9 +62,7 @@ type findings struct {
 func (r *Result) Judge() {
 	for _, g := range r.Groups {
 		for _, l := range g.Latency {
-			if l != nil {
-				l.All = l.Quantiles()
-			}
+			l.All = l.Quantiles()
 		}
 	}
 	var f findings
@@ -313,9 +311,6 @@ func openFailed(r *Result, g *Group) uint64 {
 func unanswered(r *Result, g *Group) uint64 {
 	var n, late uint64
 	for phase, e := range g.Exchanges {
-		if e == nil {
-			continue
-		}
 		n += e.Unanswered
 		if r.isSettled(phase) {
 			late += e.Sent - min(e.Answered+e.Unanswered, e.Sent)

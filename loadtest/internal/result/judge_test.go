@@ -24,7 +24,7 @@ func faultless() *Result {
 		Phases: []Phase{
 			{"open", 0, time.Second}, {"hold", time.Second, 20 * time.Second}, {"silent", 20 * time.Second, 40 * time.Second},
 		},
-		Groups: []Group{{
+		Counts: Counts{Groups: []Group{{
 			Name: "living", Behaviour: "heartbeat", Connections: 100, Opened: 100, Reaped: 100, Messages: 1000, Answers: 1000,
 			Exchanges: map[string]*Exchange{"hold": {Sent: 1000, Answered: 1000}},
 			Connect:   times(time.Millisecond), Lateness: times(50*time.Millisecond, 60*time.Millisecond),
@@ -32,9 +32,8 @@ func faultless() *Result {
 				"hold": {Corrected: times(2 * time.Millisecond), Raw: times(time.Millisecond)},
 				"slow": {Corrected: times(80 * time.Millisecond), Raw: times(80 * time.Millisecond)},
 			},
-		}},
-		OwnDelay: map[string]*Histogram{"hold": times(time.Millisecond), "silent": times(2 * time.Millisecond)},
-		Costs:    &Costs{ClientBytes: 300, ServerBytes: 700},
+		}}, OwnDelay: map[string]*Histogram{"hold": times(time.Millisecond), "silent": times(2 * time.Millisecond)}},
+		Costs: &Costs{ClientBytes: 300, ServerBytes: 700},
 	}
 }
 

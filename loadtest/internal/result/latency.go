@@ -56,9 +56,7 @@ func (l *Latency) Spread() string {
 func (g *Group) AllLatency() *Latency {
 	var all Latency
 	for _, l := range g.Latency {
-		if l != nil {
-			all.add(l)
-		}
+		all.add(l)
 	}
 	return &all
 }

@@ -5,70 +5,80 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 )
 
+// Add adds the counts of another process or machine.
+func (c *Counts) Add(o *Counts) {
+	for i := range o.Groups {
+		j := slices.IndexFunc(c.Groups, func(g Group) bool { return g.Name == o.Groups[i].Name })
+		if j < 0 {
+			c.Groups = append(c.Groups, Group{Name: o.Groups[i].Name, Behaviour: o.Groups[i].Behaviour})
+			j = len(c.Groups) - 1
+		}
+		c.Groups[j].Add(&o.Groups[i])
+	}
+	for why, n := range o.Failures {
+		put(&c.Failures, why, c.Failures[why]+n)
+	}
+	for phase, h := range o.OwnDelay {
+		put(&c.OwnDelay, phase, Sum(c.OwnDelay[phase], h))
+	}
+	for _, note := range o.Notes {
+		if !slices.Contains(c.Notes, note) {
+			c.Notes = append(c.Notes, note)
+		}
+	}
+}
+
+// put sets a value of a map, which may be nil.
+func put[M ~map[string]V, V any](m *M, key string, value V) {
+	if *m == nil {
+		*m = M{}
+	}
+	(*m)[key] = value
+}
+
 // Add adds the counts of another part of the group.
 func (g *Group) Add(o *Group) {
-	g.Connections += o.Connections
+	addNumbers(g, o)
 	g.Hostile = g.Hostile || o.Hostile
-	g.Opened += o.Opened
-	g.OpenFailed += o.OpenFailed
-	g.Open += o.Open
-	g.Messages += o.Messages
-	g.Answers += o.Answers
-	g.Lost += o.Lost
 	g.Said = cmp.Or(g.Said, o.Said)
-	g.Starved += o.Starved
-	g.Reaped += o.Reaped
-	g.Early += o.Early
 	g.EarliestBy = max(g.EarliestBy, o.EarliestBy)
-	g.Kept += o.Kept
-	g.Ended += o.Ended
-	g.Vanished += o.Vanished
-	g.Reset += o.Reset
-	g.Told += o.Told
-	g.Garbled += o.Garbled
-	g.Unanswered += o.Unanswered
-	g.Doubled += o.Doubled
-	g.Skipped += o.Skipped
-	g.Swapped += o.Swapped
 	for phase, e := range o.Exchanges {
-		if e == nil {
-			continue
-		}
-		Of(&g.Exchanges, phase).add(e)
+		addNumbers(Of(&g.Exchanges, phase), e)
 	}
 	g.Connect = Sum(g.Connect, o.Connect)
 	g.Lateness = Sum(g.Lateness, o.Lateness)
 	g.Lifetime = Sum(g.Lifetime, o.Lifetime)
 	for phase, l := range o.Latency {
-		if l == nil { // the file has another origin
-			continue
-		}
 		Of(&g.Latency, phase).add(l)
+	}
+}
+
+// addNumbers adds the counts and numbers of b to those of a, field by field, so that none can be
+// forgotten. A duration is not a sum, and is left alone.
+func addNumbers[T any](a, b *T) {
+	sum, more := reflect.ValueOf(a).Elem(), reflect.ValueOf(b).Elem()
+	for i := range sum.NumField() {
+		switch field := sum.Field(i); field.Kind() {
+		case reflect.Uint64:
+			field.SetUint(field.Uint() + more.Field(i).Uint())
+		case reflect.Int:
+			field.SetInt(field.Int() + more.Field(i).Int())
+		case reflect.Float64:
+			field.SetFloat(field.Float() + more.Field(i).Float())
+		}
 	}
 }
 
 // Of returns the value of a phase, which it adds if it is missing.
 func Of[T any](phases *map[string]*T, phase string) *T {
-	if *phases == nil {
-		*phases = map[string]*T{}
+	if (*phases)[phase] == nil {
+		put(phases, phase, new(T))
 	}
-	of := (*phases)[phase]
-	if of == nil {
-		of = new(T)
-		(*phases)[phase] = of
-	}
-	return of
-}
-
-func (e *Exchange) add(o *Exchange) {
-	e.Sent += o.Sent
-	e.Answered += o.Answered
-	e.Outstanding += o.Outstanding
-	e.Arrived += o.Arrived
-	e.Unanswered += o.Unanswered
+	return (*phases)[phase]
 }
 
 // Sum returns the sum of two Histograms, either of which may be nil. It may change a, and never b.
@@ -83,45 +93,17 @@ func Sum(a, b *Histogram) *Histogram {
 	return a
 }
 
-// AddGroups adds the counts of others to the groups with the same name, and returns groups. It
-// appends missing groups.
-func AddGroups(groups, others []Group) []Group {
-	for i := range others {
-		j := slices.IndexFunc(groups, func(g Group) bool { return g.Name == others[i].Name })
-		if j < 0 {
-			groups = append(groups, Group{Name: others[i].Name, Behaviour: others[i].Behaviour})
-			j = len(groups) - 1
-		}
-		groups[j].Add(&others[i])
-	}
-	return groups
-}
-
-// Add adds the counts of o and returns f.
-func (f Failures) Add(o Failures) Failures {
-	if f == nil && len(o) > 0 {
-		f = Failures{}
-	}
-	for why, n := range o {
-		f[why] += n
-	}
-	return f
-}
-
 // Merge adds up results of one verb that several machines measured at the same time, with setups
 // that differ only in the numbers of connections and processes, in targets and sources. Samples and
 // costs are those of the first result, because clocks differ. Expectations are not merged.
 func Merge(all []*Result) (*Result, error) {
-	if len(all) == 0 {
-		return nil, errors.New("no results to merge")
-	}
 	first := all[0]
 	sum := &Result{
 		Schema: Schema, Verb: first.Verb, Command: first.Command, Began: first.Began, Phases: first.Phases, Setup: first.Setup,
 		Samples: first.Samples, Costs: first.Costs,
 	}
-	sum.Setup.Connections, sum.Setup.Clients, sum.Setup.Servers, sum.Setup.Targets = 0, 0, 0, nil
-	sum.Setup.Rate, sum.Setup.Sources, sum.Setup.Groups = 0, 0, nil
+	sum.Setup.Connections, sum.Setup.Clients, sum.Setup.Servers, sum.Setup.Sources, sum.Setup.Rate = 0, 0, 0, 0, 0
+	sum.Setup.Targets, sum.Setup.Groups = nil, nil
 	for i, r := range all {
 		if len(r.Machines) > 1 {
 			return nil, errors.New("one of them is a merged result: name those that it was made of")
@@ -153,36 +135,14 @@ func (r *Result) add(o *Result) {
 	r.Interrupted = r.Interrupted || o.Interrupted
 	r.Errors = append(r.Errors, o.Errors...)
 	r.Faults = append(r.Faults, o.Faults...)
-	for _, note := range o.Notes {
-		if !slices.Contains(r.Notes, note) {
-			r.Notes = append(r.Notes, note)
-		}
-	}
 	r.Machines = append(r.Machines, o.Machines...)
 	r.Setup.add(&o.Setup)
-	r.Groups = AddGroups(r.Groups, o.Groups)
-	r.Failures = r.Failures.Add(o.Failures)
-	r.OwnDelay = AddDelays(r.OwnDelay, o.OwnDelay)
+	r.Counts.Add(&o.Counts)
 }
 
-// AddDelays adds Histograms by phase to delays, and returns delays.
-func AddDelays(delays, others map[string]*Histogram) map[string]*Histogram {
-	for phase, h := range others {
-		if delays == nil {
-			delays = map[string]*Histogram{}
-		}
-		delays[phase] = Sum(delays[phase], h)
-	}
-	return delays
-}
-
-// add adds the counts of another setup.
+// add adds the connections and processes of another setup.
 func (s *Setup) add(o *Setup) {
-	s.Connections += o.Connections
-	s.Clients += o.Clients
-	s.Servers += o.Servers
-	s.Sources += o.Sources
-	s.Rate += o.Rate
+	addNumbers(s, o)
 	s.Targets = append(s.Targets, o.Targets...)
 	for _, g := range o.Groups {
 		i := slices.IndexFunc(s.Groups, func(mine GroupSetup) bool { return mine.Name == g.Name })

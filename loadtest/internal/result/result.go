@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"time"
 )
@@ -26,19 +27,24 @@ type Result struct {
 	Verdict     Verdict       `json:"verdict"`
 	Errors      []string      `json:"errors,omitempty"` // faults of the target as a whole
 	Faults      []string      `json:"faults,omitempty"` // of this program or of this machine
-	Notes       []string      `json:"notes,omitempty"`  // remarks, such as the number of processes
 
 	Machines []Machine `json:"machines"`
 	Setup    Setup     `json:"setup"`
 	Phases   []Phase   `json:"phases"`
-	Groups   []Group   `json:"groups"`
-	Failures Failures  `json:"failures,omitempty"`
-	Samples  []Sample  `json:"samples,omitempty"`
+	Counts
+	Samples      []Sample      `json:"samples,omitempty"`
+	Costs        *Costs        `json:"costs,omitempty"`
+	Expectations []Expectation `json:"expectations,omitempty"`
+}
+
+// Counts are what a client process counted, or several of them on one machine or more.
+type Counts struct {
+	Groups   []Group  `json:"groups"`
+	Failures Failures `json:"failures,omitempty"`
 	// OwnDelay is by phase how late this program itself was: the time from when an action or a
 	// wakeup of a client process was due until it ran.
-	OwnDelay     map[string]*Histogram `json:"own_delay,omitempty"`
-	Costs        *Costs                `json:"costs,omitempty"`
-	Expectations []Expectation         `json:"expectations,omitempty"`
+	OwnDelay map[string]*Histogram `json:"own_delay,omitempty"`
+	Notes    []string              `json:"notes,omitempty"` // remarks, such as the number of processes
 }
 
 // A Machine is a source of load.
@@ -211,10 +217,10 @@ type Costs struct {
 }
 
 // Total returns the sum of all groups.
-func (r *Result) Total() Group {
+func (c *Counts) Total() Group {
 	total := Group{Name: "all"}
-	for i := range r.Groups {
-		total.Add(&r.Groups[i])
+	for i := range c.Groups {
+		total.Add(&c.Groups[i])
 	}
 	return total
 }
@@ -252,6 +258,10 @@ func Read(name string) (*Result, error) {
 	}
 	if r.Schema != Schema {
 		return nil, fmt.Errorf("%s: its schema is %d: this program reads %d", name, r.Schema, Schema)
+	}
+	for i := range r.Groups { // the file may have another origin
+		maps.DeleteFunc(r.Groups[i].Latency, func(_ string, l *Latency) bool { return l == nil })
+		maps.DeleteFunc(r.Groups[i].Exchanges, func(_ string, e *Exchange) bool { return e == nil })
 	}
 	return r, nil
 }

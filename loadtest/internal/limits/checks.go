@@ -51,11 +51,8 @@ func (w Demand) perProcess(n int) uint64 { return uint64((w.Connections+n-1)/n) 
 
 // atLeast returns a limit that has the given Level if it is lower than needed.
 func atLeast(name string, have proc.Number, need uint64, below Level, fix string) Limit {
-	c := Limit{Name: name, Have: have.String(), Need: format.Count(need)}
-	if have.Known && have.N < need {
-		c.Level, c.Fix = below, fix
-	}
-	return c
+	low := have.Known && have.N < need
+	return Limit{Name: name, Have: have.String(), Need: format.Count(need)}.graded(low && below == Cannot, low, fix)
 }
 
 // descriptorCeiling checks fs.nr_open, the upper bound of the limit of a process.
@@ -110,16 +107,7 @@ func (s system) ports(w Demand) Limit {
 	each := last.N - first.N + 1
 	have := each * pairs
 	c.Have = fmt.Sprintf("%s (%s for each source and target)", format.Count(have), format.Count(each))
-	switch {
-	case have < need:
-		c.Level = Cannot
-	case usablePorts(each)*pairs < need:
-		c.Level = Slow
-	default:
-		return c
-	}
-	c.Fix = w.morePorts(need, each)
-	return c
+	return c.graded(have < need, usablePorts(each)*pairs < need, w.morePorts(need, each))
 }
 
 // usablePorts returns how many ports can be used at full speed.
@@ -168,17 +156,9 @@ func (s system) memory(w Demand) Limit {
 	}
 	bytes := have.N << 10
 	c.Have = format.Bytes(float64(bytes))
-	switch {
-	case bytes < need:
-		c.Level = Cannot
-	case bytes < whole:
-		c.Level = Slow
-	default:
-		return c
-	}
 	fits := (bytes - bytes/4) / (kernelBytes + processBytes) * uint64(w.Connections) / w.ends()
-	c.Fix = fmt.Sprintf("--connections %d, or %s more memory", fits, format.Bytes(float64(whole-bytes)))
-	return c
+	fix := fmt.Sprintf("--connections %d, or %s more memory", fits, format.Bytes(float64(whole-min(bytes, whole))))
+	return c.graded(bytes < need, bytes < whole, fix)
 }
 
 // buffers checks the number of pages above which TCP drops packets.

@@ -10,9 +10,11 @@ package limits
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"io"
 	"runtime"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -20,14 +22,13 @@ import (
 	"github.com/idlewheel/idlewheel/loadtest/internal/proc"
 )
 
-// A Demand is the load that this machine should carry. Clients, Sources and Targets below 1 count
-// as 1. Connections and Servers below 0 count as 0.
+// A Demand is the load that this machine should carry.
 type Demand struct {
-	Connections int
-	Clients     int  // processes that share the connections equally
+	Connections int  // at least 1
+	Clients     int  // at least 1: processes that share the connections equally
 	Servers     int  // processes here that share the other ends equally; 0 if the target is elsewhere
-	Sources     int  // addresses that the clients connect from
-	Targets     int  // pairs of address and port that they connect to
+	Sources     int  // at least 1: addresses that the clients connect from
+	Targets     int  // at least 1: pairs of address and port that they connect to
 	Loopback    bool // connections stay within this machine; implied by Servers
 }
 
@@ -43,15 +44,7 @@ const (
 
 // String returns "ok", "slow" or "cannot".
 func (l Level) String() string {
-	switch l {
-	case Fine:
-		return "ok"
-	case Slow:
-		return "slow"
-	case Cannot:
-		return "cannot"
-	}
-	return fmt.Sprintf("Level(%d)", int(l))
+	return [...]string{"ok", "slow", "cannot"}[l]
 }
 
 // A Limit is one limit of the machine. Have is "not known" if it cannot be read, as in many
@@ -62,6 +55,17 @@ type Limit struct {
 	Level                 Level
 }
 
+// graded returns the limit with its Level, and with the fix unless it is Fine.
+func (l Limit) graded(isCannot, isSlow bool, fix string) Limit {
+	switch {
+	case isCannot:
+		l.Level, l.Fix = Cannot, fix
+	case isSlow:
+		l.Level, l.Fix = Slow, fix
+	}
+	return l
+}
+
 // Check checks the limits of this machine.
 func Check(w Demand) []Limit {
 	return system{proc.System(), runtime.NumCPU()}.check(w)
@@ -69,11 +73,7 @@ func Check(w Demand) []Limit {
 
 // Worst returns the highest Level of the limits.
 func Worst(limits []Limit) Level {
-	worst := Fine
-	for _, c := range limits {
-		worst = max(worst, c.Level)
-	}
-	return worst
+	return slices.MaxFunc(limits, func(a, b Limit) int { return cmp.Compare(a.Level, b.Level) }).Level
 }
 
 // Print writes the limits as a table, with each fix below its limit, and a verdict. It ignores
@@ -123,8 +123,6 @@ type system struct {
 // check returns the limits that matter for the demand. A limit precedes those with a fix that
 // depends on it.
 func (s system) check(w Demand) []Limit {
-	w.Connections, w.Servers = max(w.Connections, 0), max(w.Servers, 0)
-	w.Clients, w.Sources, w.Targets = max(w.Clients, 1), max(w.Sources, 1), max(w.Targets, 1)
 	own := s.ownDescriptors(w)
 	limits := []Limit{s.descriptorCeiling(w), own, s.descriptors("descriptors of a client", "--clients", w, w.Clients)}
 	if w.Servers > 0 {

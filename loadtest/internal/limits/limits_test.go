@@ -102,7 +102,6 @@ func TestChecks(t *testing.T) {
 		{check: client, file: "self/limits", text: limits("unlimited", "9999"), have: "unlimited"},
 		{check: client, file: "self/limits", text: limits("much", "9999")},
 		{check: client, file: "self/limits", text: "Max open files\n"},
-		{check: client, change: func(w *Demand) { w.Clients = 0 }, want: Cannot, need: "100,064"},
 
 		{check: own, file: "self/limits", text: limits("106", "9999"), have: "106", need: "106"},
 		{check: own, file: "self/limits", text: limits("105", "9999"), want: Cannot,
@@ -127,7 +126,6 @@ func TestChecks(t *testing.T) {
 		{check: portset, change: func(w *Demand) { w.Sources, w.Loopback = 1, false }, want: Cannot,
 			have: "28,232 (28,232 for each source and target)", fix: "--sources 4 (each added by ip address add ADDRESS dev DEVICE)"},
 		{check: portset, change: func(w *Demand) { w.Sources, w.Targets = 1, 4 }, have: "112,928 (28,232 for each source and target)"},
-		{check: portset, change: func(w *Demand) { w.Sources, w.Targets = 0, 0 }, want: Cannot, fix: "--sources 4"},
 		{check: portset, file: portRange, text: "32768", have: "not known"},
 		{check: portset, file: portRange, text: "60999 32768", have: "not known"},
 		{check: portset, file: portRange, text: "1 99999", have: "not known"},
@@ -152,7 +150,6 @@ func TestChecks(t *testing.T) {
 			fix: "--connections 74999, or 362 MiB more memory"},
 		{check: "memory available", change: func(w *Demand) { w.Servers, w.Loopback = 0, false }, need: "725 MiB"},
 		{check: "memory available", change: func(w *Demand) { w.Servers = 0 }, need: "1.42 GiB"},
-		{check: "memory available", file: "meminfo", text: "MemAvailable: 0 kB", change: func(w *Demand) { w.Connections = -5 }},
 		{check: "memory available", file: "meminfo", text: "MemTotal: 5 kB"},
 
 		{check: "net.ipv4.tcp_mem (pages)", file: "sys/net/ipv4/tcp_mem", text: "1 2 40188", have: "40,188", need: "40,188"},

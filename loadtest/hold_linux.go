@@ -23,7 +23,7 @@ later: start it with --outage-grace -1s, as the launched server is.`,
 			}
 			return o.perform(cmd, "hold", []load.Spec{o.heartbeats(beating, o.Connections, o.heartbeat)}, func(r *run) {
 				if r.openAll() && r.hold("hold", hold) && reap {
-					r.awaitReaping(beating)
+					r.awaitReaping()
 				}
 			})
 		},

@@ -15,13 +15,7 @@ import (
 	"github.com/idlewheel/idlewheel/loadtest/internal/result"
 )
 
-// A share is the part of the connections with one behaviour, in percent.
-type share struct {
-	name    string
-	percent float64
-}
-
-// A mixKind is a name in --mix, with its help, its default share in percent, and its connections.
+// A mixKind is a name in --mix, with its help, its share in percent, and its connections.
 type mixKind struct {
 	name, help string
 	percent    float64
@@ -56,17 +50,19 @@ var mixKinds = []mixKind{
 }
 
 // parseMix parses shares such as active=20,heartbeat=80.
-func parseMix(text string) (shares []share, err error) {
+func parseMix(text string) (shares []mixKind, err error) {
 	sum := 0.0
 	for part := range strings.SplitSeq(text, ",") {
 		name, value, _ := strings.Cut(part, "=")
 		percent, err := strconv.ParseFloat(value, 64)
-		known := slices.ContainsFunc(mixKinds, func(k mixKind) bool { return k.name == name })
-		again := slices.ContainsFunc(shares, func(s share) bool { return s.name == name })
-		if err != nil || !known || again || !(percent >= 0) {
+		named := func(k mixKind) bool { return k.name == name }
+		i := slices.IndexFunc(mixKinds, named)
+		if err != nil || i < 0 || slices.ContainsFunc(shares, named) || !(percent >= 0) {
 			return nil, fmt.Errorf("--mix: %q is not a share, such as heartbeat=50", part)
 		}
-		shares = append(shares, share{name, percent})
+		kind := mixKinds[i]
+		kind.percent = percent
+		shares = append(shares, kind)
 		sum += percent
 	}
 	if sum < 99.99 || sum > 100.01 {
@@ -107,14 +103,14 @@ func newMix() *cobra.Command {
 }
 
 // mix returns the groups of a mix.
-func (o *options) mix(shares []share) (specs []load.Spec) {
+func (o *options) mix(shares []mixKind) (specs []load.Spec) {
 	given, percent := 0, 0.0
 	for _, s := range shares {
 		percent += s.percent
 		n := int(float64(o.Connections)*percent/100+0.5) - given
 		given += n
-		if i := slices.IndexFunc(mixKinds, func(k mixKind) bool { return k.name == s.name }); n > 0 {
-			specs = append(specs, mixKinds[i].spec(o, n))
+		if n > 0 {
+			specs = append(specs, s.spec(o, n))
 		}
 	}
 	return specs

@@ -87,5 +87,5 @@ func (r *run) stopServers(d time.Duration) {
 			_ = r.phase("stopped", d, nil)
 		}
 	}()
-	_ = r.phase("after", timeout+2*r.opt.Tick+time.Second, nil) && r.awaitReaping(beating)
+	_ = r.phase("after", timeout+2*r.opt.Tick+time.Second, nil) && r.awaitReaping()
 }

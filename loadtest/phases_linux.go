@@ -105,23 +105,14 @@ func (r *run) hold(name string, d time.Duration) bool {
 	return on
 }
 
-// awaitReaping silences groups, and waits until the target has closed them, or should have long
-// ago.
-func (r *run) awaitReaping(groups ...string) bool {
+// awaitReaping silences the heartbeats, and waits until the target has closed their connections, or
+// should have long ago.
+func (r *run) awaitReaping() bool {
 	if r.opt.targetTimeout() == 0 {
 		return r.running()
 	}
-	var commands []load.Command
-	for _, g := range groups {
-		commands = append(commands, load.Command{Silence: g})
-	}
-	return r.phase(silent, r.opt.targetTimeout()+2*r.opt.Tick+closeGrace, func(now result.Counts) bool {
-		n := uint64(0)
-		for _, g := range groups {
-			n += openOf(now, g)
-		}
-		return n == 0
-	}, commands...)
+	gone := func(now result.Counts) bool { return openOf(now, beating) == 0 }
+	return r.phase(silent, r.opt.targetTimeout()+2*r.opt.Tick+closeGrace, gone, load.Command{Silence: beating})
 }
 
 // openOf returns the number of open connections of a group.

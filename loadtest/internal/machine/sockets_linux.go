@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"math"
 
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
@@ -18,10 +17,15 @@ const heldStates = 1<<unix.BPF_TCP_ESTABLISHED | 1<<unix.BPF_TCP_CLOSE_WAIT
 type diagRequest struct {
 	Family, Protocol, Extensions, _ uint8
 	States                          uint32
-	LocalPort, RemotePort           [2]byte // big-endian
-	Local, Remote                   [16]byte
-	Interface                       uint32
-	Cookie                          [2]uint32
+	SocketID
+}
+
+// A SocketID is a struct inet_diag_sockid. Ports and addresses are big-endian.
+type SocketID struct {
+	LocalPort, RemotePort [2]byte
+	Local, Remote         [16]byte
+	Interface             uint32
+	Cookie                [2]uint32
 }
 
 // DumpSockets calls each with the struct inet_diag_msg of every TCP socket in one of the states, of
@@ -30,13 +34,10 @@ func DumpSockets(states uint32, port int, extensions uint8, each func(message []
 	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
 		r := diagRequest{Family: family, Protocol: unix.IPPROTO_TCP, Extensions: extensions, States: states}
 		binary.BigEndian.PutUint16(r.LocalPort[:], uint16(port)) // the kernel omits other ports
-		data, err := binary.Append(nil, binary.NativeEndian, r)
-		if err != nil {
-			return err
-		}
+		data, _ := binary.Append(nil, binary.NativeEndian, r)    // it has only numbers
 		request := nl.NewNetlinkRequest(unix.SOCK_DIAG_BY_FAMILY, unix.NLM_F_DUMP)
 		request.AddRawData(data)
-		err = request.ExecuteIter(unix.NETLINK_SOCK_DIAG, unix.SOCK_DIAG_BY_FAMILY, func(message []byte) bool {
+		err := request.ExecuteIter(unix.NETLINK_SOCK_DIAG, unix.SOCK_DIAG_BY_FAMILY, func(message []byte) bool {
 			each(message)
 			return true
 		})
@@ -55,9 +56,6 @@ func DumpSockets(states uint32, port int, extensions uint8, each func(message []
 // a million sockets. The number is an estimate while connections open and close, because the kernel
 // walks its table without a lock.
 func TargetSockets(port int) (established int, err error) {
-	if port < 1 || port > math.MaxUint16 {
-		return 0, fmt.Errorf("machine: not a port: %d", port)
-	}
 	// Sockets of a dual-stack listener are AF_INET6, even with an IPv4 peer.
 	if err := DumpSockets(heldStates, port, 0, func([]byte) { established++ }); err != nil {
 		return 0, fmt.Errorf("machine: sockets of port %d: %w", port, err)

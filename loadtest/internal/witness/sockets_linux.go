@@ -28,18 +28,10 @@ const (
 	eventBuffer = 32 << 20 // bytes
 )
 
-// diagID is a struct inet_diag_sockid. Ports and addresses are big-endian.
-type diagID struct {
-	LocalPort, RemotePort [2]byte
-	Local, Remote         [16]byte
-	Interface             uint32
-	Cookie                [2]uint32
-}
-
 // diagMessage is a struct inet_diag_msg. Attributes follow it.
 type diagMessage struct {
 	Family, State, Timer, Retransmits uint8
-	ID                                diagID
+	ID                                machine.SocketID
 	Expires, Unread, Unsent, UID      uint32
 	Inode                             uint32
 }

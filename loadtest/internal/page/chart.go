@@ -230,16 +230,14 @@ func (d *drawing) label(c *chart) {
 
 func (d *drawing) line(c *chart, i int, points []point) {
 	var b strings.Builder
-	l, step := path{Class: fmt.Sprintf("s%d", i%6)}, "M"
+	step := "M"
 	for _, p := range points {
 		if math.IsNaN(p.y) {
 			step = "M"
 			continue
 		}
-		x, y := d.x(c, p.x), d.y(c, p.y)
-		fmt.Fprintf(&b, "%s%v %v", step, x, y)
+		fmt.Fprintf(&b, "%s%v %v", step, d.x(c, p.x), d.y(c, p.y))
 		step = "L"
 	}
-	l.Path = b.String()
-	d.Lines = append(d.Lines, l)
+	d.Lines = append(d.Lines, path{fmt.Sprintf("s%d", i%6), b.String()})
 }

@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"cmp"
 	_ "embed" // for the template
-	"errors"
 	"fmt"
 	"html/template"
 	"io"
@@ -29,22 +28,16 @@ const (
 	bad  = "bad"
 )
 
-// A view is the data of the template.
+// A view is the data of the template: the result, and what the template cannot make of it.
 type view struct {
-	Verdict  string
-	Grade    string
-	Headline string
-	Sentence string
-	Began    string
-	Banners  []string
-	Cards    []card
-	Wanted   table
-	Charts   []*chart
-	Groups   table
-	Times    table
-	Details  []table
-	Command  string
-	Notes    []string
+	*result.Result
+	Verdict, Grade, Headline string
+	Began, Banner            string
+	Cards                    []card
+	Charts                   []*chart
+	Wanted, Groups, Times    table
+	Details                  []table
+	Notes                    []string
 }
 
 // A card is a main figure of the report.
@@ -53,9 +46,6 @@ type card struct{ Label, Value, Hint, Grade string }
 // Write writes a result as an HTML page. Equal results give equal bytes. It writes to w only when
 // the page is complete.
 func Write(w io.Writer, r *result.Result) error {
-	if r == nil {
-		return errors.New("page: no result")
-	}
 	var b bytes.Buffer
 	err := report.Execute(&b, newView(r))
 	if err == nil {
@@ -80,8 +70,8 @@ func printable(r rune) rune {
 func newView(r *result.Result) *view {
 	total := r.Total()
 	v := &view{
-		Sentence: r.Sentence(), Cards: cards(r, &total), Wanted: expectations(r), Charts: reportCharts(r),
-		Groups: groups(r), Times: times(r), Command: r.Command, Notes: slices.Concat(r.Verdict.Remarks, r.Notes),
+		Result: r, Cards: cards(r, &total), Wanted: expectations(r), Charts: reportCharts(r), Groups: groups(r), Times: times(r),
+		Notes: slices.Concat(r.Verdict.Remarks, r.Notes),
 	}
 	if !r.Began.IsZero() {
 		v.Began = r.Began.Format("2 January 2006, 15:04:05 MST")
@@ -95,7 +85,7 @@ func newView(r *result.Result) *view {
 	v.Verdict = cmp.Or(string(r.Verdict.Outcome), "not judged")
 	v.Grade, v.Headline = judged(r, &total)
 	if r.Interrupted {
-		v.Banners = append(v.Banners, "The run was interrupted after "+format.Duration(r.Took)+": the figures cover the time until then.")
+		v.Banner = "The run was interrupted after " + format.Duration(r.Took) + ": the figures cover the time until then."
 	}
 	for _, t := range []table{missing, failures(r), costs(r.Costs), setup(r), machines(r)} {
 		if len(t.Rows) > 0 {

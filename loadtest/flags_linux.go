@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -98,16 +99,13 @@ func (o *options) addReport(cmd *cobra.Command) {
 }
 
 // parseExpectations parses the conditions of --expect.
-func (o *options) parseExpectations() error {
-	var errs []error
+func (o *options) parseExpectations() (p problems) {
 	for _, text := range o.conditions {
 		e, err := result.ParseExpectation(text)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("--expect %w", err))
-		}
+		p.require(err == nil, "--expect %w", err)
 		o.expected = append(o.expected, e)
 	}
-	return errors.Join(errs...)
+	return p
 }
 
 // check checks the flags, resolves targets, and reads the result of --against. It adds the errors
@@ -121,14 +119,11 @@ func (o *options) check(others ...error) error {
 	o.checkServers(&p)
 	o.checkRate(&p)
 	o.checkMessages(&p)
-	for _, name := range []string{o.out, o.html} {
-		if name != "" && name != toStdout { // an error now is better than one after the run
-			p.add(checkWritable(name))
-		}
-	}
+	p.add(checkWritable(o.out), checkWritable(o.html))
 	p.require(o.out != toStdout || o.html != toStdout, "--out and --html are both -: write one of them to a file")
-	p.add(o.resolveTargets(), o.readAgainst(), o.parseExpectations())
-	return append(p, others...).err()
+	o.resolveTargets(&p)
+	p.add(o.readAgainst())
+	return slices.Concat(p, o.parseExpectations(), others).err()
 }
 
 // problems are the errors found in the flags.
@@ -203,17 +198,12 @@ func (o *options) checkMessages(p *problems) {
 }
 
 // resolveTargets replaces the targets by their addresses.
-func (o *options) resolveTargets() error {
-	var errs []error
+func (o *options) resolveTargets(p *problems) {
 	for i, t := range o.Targets {
 		addr, err := resolve(t)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("--target %s: %w", t, err))
-			continue
-		}
+		p.require(err == nil, "--target %s: %w", t, err)
 		o.Targets[i] = addr
 	}
-	return errors.Join(errs...)
 }
 
 // readAgainst reads the costs of --against.
@@ -232,8 +222,12 @@ func (o *options) readAgainst() error {
 	return nil
 }
 
-// checkWritable checks that a file can be written. It removes the file if it created it.
+// checkWritable checks that a file can be written, because an error now is better than one after
+// the run. It removes the file if it created it. The name may be empty, or that of stdout.
 func checkWritable(name string) error {
+	if name == "" || name == toStdout {
+		return nil
+	}
 	_, err := os.Lstat(name)
 	created := errors.Is(err, os.ErrNotExist)
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE, 0o644)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -24,19 +23,16 @@ A file may also be the log of a run with --out /dev/stdout.`,
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := o.parseExpectations(); err != nil {
-				return usageError{err}
-			}
-			if expected != 0 && expected != len(args) {
-				return usageError{fmt.Errorf("--expect-results is %d: got %d files", expected, len(args))}
-			}
+			p := o.parseExpectations()
+			p.require(expected == 0 || expected == len(args), "--expect-results is %d: got %d files", expected, len(args))
 			var all []*result.Result
 			for _, name := range args {
 				r, err := result.Read(name)
-				if err != nil {
-					return usageError{err}
-				}
+				p.add(err)
 				all = append(all, r)
+			}
+			if err := p.err(); err != nil {
+				return err
 			}
 			sum, err := result.Merge(all)
 			if err != nil {

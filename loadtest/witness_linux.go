@@ -76,21 +76,13 @@ func checkWitness(c *witness.Config, pid int, out string) error {
 	p.require(c.Every >= 10*time.Millisecond && c.Every <= time.Minute, "--every is %v: set 10ms to 1m", c.Every)
 	p.require(c.For == 0 || c.For >= c.Every, "--for is %v: set at least --every, or 0", c.For)
 	p.require(c.Timeout >= 0, "--timeout is %v: set a positive duration, or 0", c.Timeout)
-	if out != "" && out != toStdout {
-		p.add(checkWritable(out))
-	}
+	p.add(checkWritable(out))
 	if err := p.err(); err != nil || pid == 0 {
 		return err
 	}
 	ports, err := witness.ListeningPorts(pid)
-	if err == nil && len(ports) == 0 {
-		err = fmt.Errorf("process %d listens on no TCP port", pid)
-	}
-	if err != nil {
-		return usageError{err}
-	}
 	c.Ports = append(c.Ports, ports...)
-	return nil
+	return problems{err, unless(err != nil || len(ports) > 0, "process %d listens on no TCP port", pid)}.err()
 }
 
 func newPath() *cobra.Command {
@@ -137,19 +129,15 @@ round takes as long as the shortest silence that fails. Run it where the clients
 // checkPath checks the flags of path, and resolves the target.
 func checkPath(c *path.Config, out string) error {
 	var p problems
-	if addr, err := resolve(c.Target); err != nil {
-		p.add(fmt.Errorf("--target %q: %w", c.Target, err))
-	} else {
-		c.Target = addr
-	}
+	addr, err := resolve(c.Target)
+	p.require(err == nil, "--target %q: %w", c.Target, err)
+	c.Target = addr
 	p.require(c.From >= 100*time.Millisecond, "--from is %v: set at least 100ms", c.From)
 	p.require(c.To > c.From && c.To <= 7*24*time.Hour, "--to is %v: set more than --from, and at most 168h", c.To)
 	p.require(c.Parallel >= 1 && c.Parallel <= 100, "--parallel is %d: set 1 to 100", c.Parallel)
 	p.require(c.Precision >= 10*time.Millisecond, "--precision is %v: set at least 10ms", c.Precision)
 	p.require(c.Patience >= 100*time.Millisecond && c.Patience <= time.Hour, "--patience is %v: set 100ms to 1h", c.Patience)
-	if out != "" && out != toStdout {
-		p.add(checkWritable(out))
-	}
+	p.add(checkWritable(out))
 	return p.err()
 }
 

@@ -150,10 +150,11 @@ func lateness(r *result.Result) *chart {
 		greatest = max(greatest, of)
 		c.marks = append(c.marks, tick{of.Seconds(), "tick " + format.Duration(of)})
 	}
-	curve, n := []point{{}}, uint64(0)
+	curve, n := []point{{}}, int64(0)
 	for _, b := range h.Bars() {
-		if n += b.Count; b.To <= greatest {
-			curve = append(curve, point{x: b.To.Seconds(), y: 100 * float64(n) / float64(h.Count())})
+		to := time.Duration(b.To) * time.Microsecond
+		if n += b.Count; to <= greatest {
+			curve = append(curve, point{x: to.Seconds(), y: 100 * float64(n) / float64(h.Count())})
 		}
 	}
 	c.lines = []line{{"reaped", thinned(curve, 100)}}

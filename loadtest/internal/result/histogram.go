@@ -3,6 +3,7 @@ package result
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
@@ -55,23 +56,12 @@ func (h *Histogram) Quantile(q float64) time.Duration {
 // Max returns the longest duration.
 func (h *Histogram) Max() time.Duration { return h.Quantile(1) }
 
-// A Bar is the number of durations between two lengths.
-type Bar struct {
-	From, To time.Duration
-	Count    uint64
-}
-
-// Bars returns the non-empty bars, shortest first.
-func (h *Histogram) Bars() (bars []Bar) {
+// Bars returns the non-empty bars, shortest first. Their unit is a microsecond.
+func (h *Histogram) Bars() []hdrhistogram.Bar {
 	if h.Count() == 0 {
 		return nil
 	}
-	for _, b := range h.h.Distribution() {
-		if b.Count > 0 {
-			bars = append(bars, Bar{time.Duration(b.From) * time.Microsecond, time.Duration(b.To) * time.Microsecond, uint64(b.Count)})
-		}
-	}
-	return bars
+	return slices.DeleteFunc(h.h.Distribution(), func(b hdrhistogram.Bar) bool { return b.Count == 0 })
 }
 
 // Add adds the durations of another Histogram, which may be nil.

@@ -81,8 +81,7 @@ func (o *options) attack(cmd *cobra.Command, a attack, others others, length tim
 			return
 		}
 		report, _ := r.clients.Report()
-		r.res.Notes = append(r.res.Notes,
-			fmt.Sprintf("%d attackers are still connected at the end of the attack", openOf(report, attackers)))
+		r.note("%d attackers are still connected at the end of the attack", openOf(report, attackers))
 		_ = r.phase("after", others.calm, nil, load.Command{Silence: attackers})
 	})
 }

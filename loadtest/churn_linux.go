@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"strings"
 	"time"
 
@@ -46,10 +45,8 @@ func (r *run) reportChurn() {
 		r.fail("no server can be reached at %s: %s", strings.Join(r.opt.Targets, ", "), report.Failures.Reasons()[0])
 		return
 	}
-	for _, p := range r.res.Phases {
-		if p.Name == "churn" {
-			r.res.Notes = append(r.res.Notes, fmt.Sprintf("%s connections per second were opened, used and closed; the requested rate is %s",
-				format.Count(uint64(float64(all.Answers)/(p.To-p.From).Seconds())), format.Count(uint64(r.opt.Rate))))
-		}
+	if took := r.res.Length("churn").Seconds(); took > 0 {
+		r.note("%s connections per second were opened, used and closed; the requested rate is %s",
+			format.Count(uint64(float64(all.Answers)/took)), format.Count(uint64(r.opt.Rate)))
 	}
 }

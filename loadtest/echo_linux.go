@@ -33,7 +33,8 @@ Each turn has files of its own: --out x.json writes x-1a.json and x-1b.json for 
 				return err
 			}
 			if pair == "" {
-				return o.echo(cmd, interval, length, nil)
+				_, err := o.echo(cmd, interval, length)
+				return err
 			}
 			second, err := resolve(pair)
 			if err != nil {
@@ -67,41 +68,29 @@ func (o *options) sendInterval(rate float64) (time.Duration, error) {
 }
 
 // echo measures one target, with a message per interval on each connection, or one after the other
-// if it is 0. It calls measured with the rate, unless it is nil.
-func (o *options) echo(cmd *cobra.Command, interval, length time.Duration, measured func(rate float64)) error {
+// if it is 0. It returns the answers per second.
+func (o *options) echo(cmd *cobra.Command, interval, length time.Duration) (rate float64, err error) {
 	group := o.behaving(living, load.PingPong, o.Connections, 0)
 	if interval > 0 {
 		group = o.heartbeats(living, o.Connections, interval)
 	}
-	return o.perform(cmd, "echo", []load.Spec{group}, func(r *run) {
+	err = o.perform(cmd, "echo", []load.Spec{group}, func(r *run) {
 		if !r.openAll() {
 			return
 		}
 		r.hold("echo", length)
 		r.finished = func() {
-			rate := r.answerRate("echo")
+			if of := r.res.Total().Exchanges["echo"]; of != nil {
+				rate = float64(of.Arrived) / r.res.Length("echo").Seconds()
+			}
 			if interval == 0 {
-				r.res.Notes = append(r.res.Notes, "each message waits for the last answer: while the target stands still none is sent, and the latency "+
+				r.note("each message waits for the last answer: while the target stands still none is sent, and the latency " +
 					"does not show those that would have waited; --send-rate does")
 			}
-			r.res.Notes = append(r.res.Notes, fmt.Sprintf("%s answers per second", format.Count(uint64(rate))))
-			if measured != nil {
-				measured(rate)
-			}
+			r.note("%s answers per second", format.Count(uint64(rate)))
 		}
 	})
-}
-
-// answerRate returns the answers per second that arrived in a phase, from the final counts.
-func (r *run) answerRate(phase string) (perSecond float64) {
-	for _, p := range r.res.Phases {
-		for _, g := range r.res.Groups {
-			if of := g.Exchanges[phase]; of != nil && p.Name == phase && p.To > p.From {
-				perSecond += float64(of.Arrived) / (p.To - p.From).Seconds()
-			}
-		}
-	}
-	return perSecond
+	return rate, err
 }
 
 // nameOfTurn returns the name of a file for one turn: x.json becomes x-1a.json for the first target
@@ -125,7 +114,8 @@ func (o *options) echoInTurns(cmd *cobra.Command, second string, interval, lengt
 			i := turn ^ round&1 // the order alternates
 			o.Targets, o.Source, o.Sources = both[i:i+1], source, sources
 			o.out, o.html = nameOfTurn(out, round, i), nameOfTurn(html, round, i)
-			if err := o.echo(cmd, interval, length, func(rate float64) { rates[i] = rate }); err != nil {
+			var err error
+			if rates[i], err = o.echo(cmd, interval, length); err != nil {
 				return err
 			}
 			o.beginAt = 0 // of the first turn

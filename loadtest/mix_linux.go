@@ -134,8 +134,7 @@ func (r *run) mix(length time.Duration) {
 			r.res.Faults = append(r.res.Faults, fmt.Sprintf("port %d: the connections of the target are not known: %v", addr.Port(), err))
 			return
 		}
-		r.res.Notes = append(r.res.Notes, fmt.Sprintf("port %d: at the end the target has %d connections, this client %d",
-			addr.Port(), n, report.Total().Open))
+		r.note("port %d: at the end the target has %d connections, this client %d", addr.Port(), n, report.Total().Open)
 		held += uint64(n)
 	}
 	sum := report.Total()

@@ -24,6 +24,11 @@ func (r *run) cannot(format string, args ...any) {
 	r.res.Faults = append(r.res.Faults, fmt.Sprintf(format, args...))
 }
 
+// note adds a remark to the result.
+func (r *run) note(format string, args ...any) {
+	r.res.Notes = append(r.res.Notes, fmt.Sprintf(format, args...))
+}
+
 // phase starts a phase with some commands, and waits until the condition holds, the time is over or
 // the run ends. It reports whether the run continues.
 func (r *run) phase(name string, atMost time.Duration, until func(result.Counts) bool, commands ...load.Command) bool {

@@ -88,7 +88,7 @@ func (r *run) prepare() error {
 	isApart := slices.ContainsFunc(r.specs, func(s load.Spec) bool { return s.Apart })
 	if isApart {
 		clients++
-		r.res.Notes = append(r.res.Notes, "the group "+living+" has a client process of its own")
+		r.note("the group %s has a client process of its own", living)
 	}
 	if !o.launch {
 		servers = 0
@@ -193,14 +193,14 @@ func (r *run) describe(total, clients, servers, descriptors int) {
 		r.res.Setup.Tick = 0
 	}
 	if clients > 1 || servers > 1 {
-		text := fmt.Sprintf("a process may have %d descriptors: %d client processes hold the connections", descriptors, clients)
+		text := ""
 		if servers > 0 {
-			text += fmt.Sprintf(" and %d server processes", servers)
+			text = fmt.Sprintf(" and %d server processes", servers)
 		}
-		r.res.Notes = append(r.res.Notes, text)
+		r.note("a process may have %d descriptors: %d client processes hold the connections%s", descriptors, clients, text)
 	}
 	if servers > 0 {
-		r.res.Notes = append(r.res.Notes, "clients and servers share this machine: latency, CPU and kernel memory include both")
+		r.note("clients and servers share this machine: latency, CPU and kernel memory include both")
 	}
 }
 
@@ -244,9 +244,9 @@ func (r *run) noteServerOutput(output []string) {
 	const few = 4
 	for i, line := range output {
 		if i == few {
-			r.res.Notes = append(r.res.Notes, fmt.Sprintf("output of servers: %d more lines", len(output)-few))
+			r.note("output of servers: %d more lines", len(output)-few)
 			break
 		}
-		r.res.Notes = append(r.res.Notes, "output of a server: "+line)
+		r.note("output of a server: %s", line)
 	}
 }

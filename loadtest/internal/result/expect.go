@@ -237,13 +237,11 @@ func (r *Result) ownDelay(phase string, q float64) reading {
 
 // openWithin returns the time in which all connections were opened.
 func openWithin(r *Result) reading {
-	for _, p := range r.Phases {
-		if p.Name == "open" && r.count(openFailed) == 0 {
-			took := float64(p.To - p.From)
-			return reading{got: took, least: max(0, took-float64(r.OwnDelay["open"].Max())), measured: true}
-		}
+	took := float64(r.Length("open"))
+	if took <= 0 || r.count(openFailed) > 0 {
+		return reading{}
 	}
-	return reading{}
+	return reading{got: took, least: max(0, took-float64(r.OwnDelay["open"].Max())), measured: true}
 }
 
 // held returns the percentage of connections that were opened and not lost.

@@ -3,6 +3,7 @@ package result
 import (
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/idlewheel/idlewheel/loadtest/internal/format"
 )
@@ -83,6 +84,16 @@ func (r *Result) Times() (all []Times) {
 		add("own delay of loadtest, "+phase, r.OwnDelay[phase])
 	}
 	return all
+}
+
+// Length returns how long a phase took. It is 0 if it did not begin.
+func (r *Result) Length(phase string) time.Duration {
+	for _, p := range r.Phases {
+		if p.Name == phase {
+			return p.To - p.From
+		}
+	}
+	return 0
 }
 
 // Sentence describes the run.

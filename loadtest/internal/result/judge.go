@@ -181,13 +181,12 @@ func (f *findings) opens(r *Result) {
 
 // churned returns the requested rate of connections of a churn, and the real one.
 func (r *Result) churned() (asked, got float64) {
-	for _, p := range r.Phases {
-		if total := r.Total(); r.Verb == "churn" && p.Name == "churn" && p.To > p.From {
-			// The ramp reaches half of the connections.
-			return r.Setup.Rate * max(0, 1-(r.Setup.Ramp/2).Seconds()/(p.To-p.From).Seconds()), float64(total.Opened+total.OpenFailed) / (p.To - p.From).Seconds()
-		}
+	took, total := r.Length("churn").Seconds(), r.Total()
+	if took <= 0 || r.Verb != "churn" {
+		return 0, 0
 	}
-	return 0, 0
+	// The ramp reaches half of the connections.
+	return r.Setup.Rate * max(0, 1-(r.Setup.Ramp/2).Seconds()/took), float64(total.Opened+total.OpenFailed) / took
 }
 
 // ofThisMachine reports whether a connection failed before a packet was sent.

@@ -276,7 +276,9 @@ func (t *tracker) end(c *conn, at time.Time, by side) {
 	end, from := c.last, c.last.at
 	freed, known := t.freed[c.last.cookie]
 	if known && freed.remote.Port() != 0 {
-		end, from = freed, later(from, freed.lastByte)
+		if end = freed; freed.lastByte.After(from) {
+			from = freed.lastByte
+		}
 	}
 	if known && freed.finAcked { // a FIN is sent only if all was read; that of the peer is a byte
 		end.unread = 0
@@ -291,13 +293,6 @@ func (t *tracker) end(c *conn, at time.Time, by side) {
 		record.Verdict = Unknown
 	}
 	t.closes = append(t.closes, record)
-}
-
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }
 
 // record returns the connection as its socket was at a moment.

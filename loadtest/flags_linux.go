@@ -271,8 +271,8 @@ const perSource = 1000
 func (o *options) setSources(connections int) {
 	local := true
 	for _, t := range o.Targets {
-		addr, err := netip.ParseAddrPort(t)
-		local = local && err == nil && addr.Addr().Unmap().Is4() && addr.Addr().Unmap().IsLoopback()
+		addr := netip.MustParseAddrPort(t).Addr().Unmap()
+		local = local && addr.Is4() && addr.IsLoopback()
 	}
 	switch {
 	case o.Source == "none":

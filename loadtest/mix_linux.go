@@ -122,19 +122,19 @@ func (r *run) mix(length time.Duration) {
 		return
 	}
 	_ = r.phase("vanished", length-length/3, nil, load.Command{Vanish: "half-open"})
+	if !r.opt.launch {
+		return
+	}
 	report, _ := r.clients.Report()
 	held := uint64(0)
 	for _, t := range r.opt.Targets {
-		addr, err := netip.ParseAddrPort(t)
-		if err != nil || !r.opt.launch {
-			return
-		}
-		n, err := machine.TargetSockets(int(addr.Port()))
+		port := netip.MustParseAddrPort(t).Port()
+		n, err := machine.TargetSockets(int(port))
 		if err != nil {
-			r.res.Faults = append(r.res.Faults, fmt.Sprintf("port %d: the connections of the target are not known: %v", addr.Port(), err))
+			r.res.Faults = append(r.res.Faults, fmt.Sprintf("port %d: the connections of the target are not known: %v", port, err))
 			return
 		}
-		r.note("port %d: at the end the target has %d connections, this client %d", addr.Port(), n, report.Total().Open)
+		r.note("port %d: at the end the target has %d connections, this client %d", port, n, report.Total().Open)
 		held += uint64(n)
 	}
 	sum := report.Total()

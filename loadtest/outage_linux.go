@@ -55,8 +55,8 @@ func (o *options) checkListens(pid int) error {
 		return err
 	}
 	for _, t := range o.Targets {
-		if addr, err := netip.ParseAddrPort(t); err != nil || slices.Contains(ports, int(addr.Port())) {
-			return err
+		if slices.Contains(ports, int(netip.MustParseAddrPort(t).Port())) {
+			return nil
 		}
 	}
 	return fmt.Errorf("--pid %d: this process has no listening socket of %s", pid, strings.Join(o.Targets, ", "))

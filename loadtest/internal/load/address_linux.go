@@ -2,7 +2,6 @@ package load
 
 import (
 	"errors"
-	"fmt"
 	"net/netip"
 
 	"golang.org/x/sys/unix"
@@ -15,13 +14,10 @@ type addresses struct {
 	family  int
 }
 
-// resolve parses the addresses of the targets and sources.
+// resolve parses the addresses of the targets and sources, which are valid.
 func resolve(plan *Plan) (a addresses, err error) {
 	for _, t := range plan.Targets {
-		addr, err := netip.ParseAddrPort(t)
-		if err != nil {
-			return a, fmt.Errorf("target %q: %w", t, err)
-		}
+		addr := netip.MustParseAddrPort(t)
 		a.targets = append(a.targets, sockaddr(addr))
 		family := unix.AF_INET
 		if !addr.Addr().Unmap().Is4() {
@@ -32,16 +28,10 @@ func resolve(plan *Plan) (a addresses, err error) {
 		}
 		a.family = family
 	}
-	if len(a.targets) == 0 {
-		return a, errors.New("no target")
-	}
 	if plan.Source == "" {
 		return a, nil
 	}
-	prefix, err := netip.ParsePrefix(plan.Source)
-	if err != nil {
-		return a, fmt.Errorf("source %q: %w", plan.Source, err)
-	}
+	prefix := netip.MustParsePrefix(plan.Source)
 	addr := prefix.Masked().Addr()
 	for range max(plan.Sources, 1) {
 		if addr = addr.Next(); !prefix.Contains(addr) {

@@ -58,8 +58,8 @@ type group struct {
 	first   int // index of its first connection
 }
 
-// NewLoop returns a Loop for a plan, or an error if the plan is invalid or a system call fails. Run
-// calls report with each Report.
+// NewLoop returns a Loop for a plan, or an error if its targets are of two families or a system
+// call fails. Run calls report with each Report.
 func NewLoop(plan Plan, report func(Report)) (*Loop, error) {
 	l := &Loop{plan: plan, report: report, began: time.Now(), buf: make([]byte, readChunk), failures: result.Failures{}}
 	l.phases = phases{list: []phase{{name: "open"}}, delays: map[string]*result.Histogram{}}
@@ -74,9 +74,6 @@ func NewLoop(plan Plan, report func(Report)) (*Loop, error) {
 	}
 	l.conns, l.queue.indexes = make([]conn, 0, total), make([]int32, 0, total)
 	for _, s := range plan.Specs {
-		if s.Size < 2 {
-			return nil, fmt.Errorf("group %s: a message of %d bytes: set at least 2", s.Name, s.Size)
-		}
 		g := &group{Spec: s, first: len(l.conns), size: uint32(s.Size), message: padding(s.Size)}
 		if !g.stamped() {
 			g.message = repeated(g.message)

@@ -12,7 +12,7 @@ import (
 
 // A Plan is the work of one process. Durations are nanoseconds in JSON.
 type Plan struct {
-	Targets  []string      // ip:port; connections take them in turn
+	Targets  []string      // at least one ip:port; connections take them in turn
 	Source   string        // prefix of the source addresses; empty: the kernel chooses
 	Sources  int           // number of source addresses
 	First    int           // number of the first connection, counted over all processes
@@ -40,7 +40,7 @@ type Spec struct {
 	Connections int           // open at the same time
 	Interval    time.Duration // between actions
 	Jitter      float64       // largest deviation as a part of Interval, 0 to 0.5
-	Size        int           // bytes of a message, with the newline at its end
+	Size        int           // bytes of a message, with the newline at its end; at least 2
 	// Timeout is the idle timeout of the target, or 0 if it is unknown or does not apply.
 	Timeout time.Duration
 	// Deferred groups are opened by a Command.

@@ -67,7 +67,7 @@ func TestPinIsTakenBack(t *testing.T) {
 func TestClientRefusesInvalidPlan(t *testing.T) {
 	var out bytes.Buffer
 	require.ErrorContains(t, RunClient(strings.NewReader("nonsense"), &out), "reading the plan")
-	require.ErrorContains(t, RunClient(strings.NewReader("{}"), &out), "no target")
+	require.ErrorContains(t, RunClient(strings.NewReader(`{"Targets": ["127.0.0.1:1", "[::1]:1"]}`), &out), "IPv4 and IPv6")
 }
 
 func TestTailKeepsTheEnd(t *testing.T) {

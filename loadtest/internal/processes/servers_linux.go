@@ -7,10 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"sync"
 	"syscall"
@@ -71,8 +71,6 @@ func (s *Servers) Start(ctx context.Context, l Launch) error {
 	return nil
 }
 
-var listening = regexp.MustCompile(`^listening on (\S+),`)
-
 // start starts a server and waits until it listens.
 func (s *Servers) start(l Launch, addr string) (at string, err error) {
 	args := append([]string{"serve", "--addr", addr}, l.Args...)
@@ -85,11 +83,11 @@ func (s *Servers) start(l Launch, addr string) (at string, err error) {
 	err = p.start(cmd, func(output io.Reader) error {
 		lines = bufio.NewScanner(output)
 		lines.Scan()
-		found := listening.FindStringSubmatch(lines.Text())
-		if found == nil {
+		line, found := strings.CutPrefix(lines.Text(), "listening on ")
+		at, _, _ = strings.Cut(line, ",")
+		if _, err := netip.ParseAddrPort(at); err != nil || !found {
 			return fmt.Errorf("no line about its listener: %s %s", lines.Text(), &p.errs)
 		}
-		at = found[1]
 		return nil
 	}, func() {
 		for lines.Scan() {

@@ -33,19 +33,13 @@ var mixKinds = []mixKind{
 		return o.behaving(silent, load.Silent, n, 0)
 	}},
 	{"trickle", "a byte every second, never a complete message", 5, func(o *options, n int) load.Spec {
-		s := o.behaving("trickle", load.Trickle, n, time.Second)
-		s.Timeout = 0 // it is never silent
-		return s
+		return o.behaving("trickle", load.Trickle, n, time.Second)
 	}},
 	{"slow-reader", "sends as much as it can, reads little", 5, func(o *options, n int) load.Spec {
-		s := o.behaving("slow-reader", load.SlowReader, n, 100*time.Millisecond)
-		s.Timeout = 0
-		return s
+		return o.behaving("slow-reader", load.SlowReader, n, 100*time.Millisecond)
 	}},
 	{"half-open", "heartbeats, then vanishes without a FIN or RST", 5, func(o *options, n int) load.Spec {
-		s := o.heartbeats("half-open", n, o.heartbeat)
-		s.Behaviour = load.HalfOpen
-		return s
+		return o.behaving("half-open", load.HalfOpen, n, o.heartbeat)
 	}},
 }
 

@@ -45,12 +45,14 @@ func (o *options) others(others others) load.Spec {
 	return s
 }
 
-// behaving returns a group of connections with the given behaviour.
+// behaving returns a group of connections with the given behaviour. Those that expect no echo are
+// never silent, or silent from the start, so the idle timeout is not what closes them.
 func (o *options) behaving(name string, as load.Behaviour, n int, interval time.Duration) load.Spec {
-	return load.Spec{
-		Name: name, Behaviour: as, Connections: n, Interval: interval, Jitter: o.jitter, Size: o.size,
-		Timeout: o.targetTimeout(),
+	s := load.Spec{Name: name, Behaviour: as, Connections: n, Interval: interval, Jitter: o.jitter, Size: o.size}
+	if as.Echoes() {
+		s.Timeout = o.targetTimeout()
 	}
+	return s
 }
 
 // targetTimeout returns the idle timeout of the target, or 0 if it has none or it is unknown.

@@ -103,31 +103,38 @@ func quantiles(w io.Writer, r *result.Result) {
 const toStdout = "-"
 
 // report judges a result, writes it in every requested form, and returns an error according to the
-// exit code. The summary goes to stderr if stdout has a file.
+// exit code.
 func (o *options) report(cmd *cobra.Command, res *result.Result) error {
 	res.Expectations = slices.Clone(o.expected)
 	res.Judge()
-	stdout, summary := cmd.OutOrStdout(), cmd.OutOrStdout()
-	if o.out == toStdout || o.html == toStdout {
-		summary = cmd.ErrOrStderr()
-	}
-	var errs []error // the files first: a closed pipe ends the process
-	if o.out != "" {
-		errs = append(errs, writeFile(o.out, stdout, res.Write))
-	}
-	if o.html != "" {
-		errs = append(errs, writeFile(o.html, stdout, func(w io.Writer) error { return page.Write(w, res) }))
-	}
-	summarize(summary, res)
+	err := writeAll(cmd, map[string]func(io.Writer) error{
+		o.out: res.Write, o.html: func(w io.Writer) error { return page.Write(w, res) },
+	}, func(w io.Writer) { summarize(w, res) })
 	switch {
 	case res.Interrupted:
-		errs = append(errs, errInterrupted)
+		return errors.Join(err, errInterrupted)
 	case res.Verdict.Outcome == result.Failed:
-		errs = append(errs, errors.New("failed; the summary says why"))
+		return errors.Join(err, errors.New("failed; the summary says why"))
 	case res.Verdict.Outcome == result.NotValid:
-		errs = append(errs, cannotError{errors.New("not valid; the summary says why")})
+		return errors.Join(err, cannotError{errors.New("not valid; the summary says why")})
 	}
-	return errors.Join(errs...)
+	return err
+}
+
+// writeAll writes files, except those without a name, and a text to stdout, or to stderr if a file
+// is stdout. The files come first: a closed pipe ends the process.
+func writeAll(cmd *cobra.Command, files map[string]func(io.Writer) error, text func(io.Writer)) (err error) {
+	to := cmd.OutOrStdout()
+	for name, write := range files {
+		if name == toStdout {
+			to = cmd.ErrOrStderr()
+		}
+		if name != "" {
+			err = errors.Join(err, writeFile(name, cmd.OutOrStdout(), write))
+		}
+	}
+	text(to)
+	return err
 }
 
 // writeFile writes a file, or stdout.

@@ -144,18 +144,9 @@ func checkPath(c *path.Config, out string) error {
 // writeReport writes the report as text to stdout, and as JSON to out. If out is stdout, the text
 // goes to stderr.
 func writeReport(cmd *cobra.Command, out string, report interface{ Write(io.Writer) }) error {
-	text := cmd.OutOrStdout()
-	if out == toStdout {
-		text = cmd.ErrOrStderr()
-	}
-	var err error
-	if out != "" { // the file first: a closed pipe ends the process
-		err = writeFile(out, cmd.OutOrStdout(), func(w io.Writer) error {
-			to := json.NewEncoder(w)
-			to.SetIndent("", "  ")
-			return to.Encode(report)
-		})
-	}
-	report.Write(text)
-	return err
+	return writeAll(cmd, map[string]func(io.Writer) error{out: func(w io.Writer) error {
+		to := json.NewEncoder(w)
+		to.SetIndent("", "  ")
+		return to.Encode(report)
+	}}, report.Write)
 }

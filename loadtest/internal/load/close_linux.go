@@ -57,10 +57,7 @@ func (l *Loop) countMissing(g *group, c *conn) {
 func (l *Loop) countReaped(g *group, c *conn, now, deadline int64) {
 	g.counts.Reaped++
 	if !g.Behaviour.living() && g.Behaviour != Silent {
-		if g.counts.Lifetime == nil {
-			g.counts.Lifetime = result.NewHistogram()
-		}
-		g.counts.Lifetime.Record(time.Duration(now - c.intended))
+		result.Record(&g.counts.Lifetime, time.Duration(now-c.intended))
 	}
 	if g.Timeout == 0 {
 		return
@@ -70,11 +67,8 @@ func (l *Loop) countReaped(g *group, c *conn, now, deadline int64) {
 		g.counts.EarliestBy = max(g.counts.EarliestBy, time.Duration(deadline-now))
 		return
 	}
-	if g.counts.Lateness == nil {
-		g.counts.Lateness = result.NewHistogram()
-	}
 	// If this process was late, the lateness is the least that is certain.
-	g.counts.Lateness.Record(time.Duration(min(now, max(l.moments.certain, deadline)) - deadline))
+	result.Record(&g.counts.Lateness, time.Duration(min(now, max(l.moments.certain, deadline))-deadline))
 }
 
 // close closes a connection, with a RST if hard is set.
@@ -152,11 +146,7 @@ func (l *Loop) missAnswers(g *group, c *conn, least time.Duration) {
 func (l *Loop) giveUp(g *group, c *conn, k uint32) (waited time.Duration, phase string) {
 	waited = time.Duration(l.now() - g.intended(c, k, c.lastSend))
 	if phase = l.phases.at(g.begins(c, k, c.lastSend)); phase != "" {
-		of := g.latency(phase)
-		if of.Unanswered == nil {
-			of.Unanswered = result.NewHistogram()
-		}
-		of.Unanswered.Record(waited)
+		result.Record(&g.latency(phase).Unanswered, waited)
 	}
 	return waited, phase
 }

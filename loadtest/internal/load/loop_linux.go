@@ -251,22 +251,19 @@ func (l *Loop) finish() {
 	for index := range l.conns {
 		c := &l.conns[index]
 		g := l.groups[c.group]
-		if c.state == free {
+		switch c.state {
+		case free:
 			continue
-		}
-		if c.state == open {
-			switch {
-			case g.isDead(c):
-				if g.Timeout > 0 && now >= c.lastSend+int64(g.Timeout+result.MostLate(g.Timeout)) {
-					g.counts.Kept++
-				}
-			default:
+		case connecting:
+			l.countFailure(g, "still connecting when the run ended")
+		case open:
+			if !g.isDead(c) {
 				l.checkAnswers(g, c)
+			} else if g.Timeout > 0 && now >= c.lastSend+int64(g.Timeout+result.MostLate(g.Timeout)) {
+				g.counts.Kept++
 			}
 			l.missAnswers(g, c, l.plan.Patience)
 			g.counts.Ended++
-		} else {
-			l.countFailure(g, "still connecting when the run ended")
 		}
 		l.close(c, int32(index), true)
 	}

@@ -106,10 +106,7 @@ func (l *Loop) onConnected(g *group, c *conn, index int32) {
 	c.due = never // cancels the limit for connecting
 	g.counts.Opened++
 	g.counts.Open++
-	if g.counts.Connect == nil {
-		g.counts.Connect = result.NewHistogram()
-	}
-	g.counts.Connect.Record(time.Duration(now - c.intended))
+	result.Record(&g.counts.Connect, time.Duration(now-c.intended))
 	c.intended, c.base = now, now
 	if g.Interval > 0 {
 		// Heartbeats are spread over the interval, and none is due before now.

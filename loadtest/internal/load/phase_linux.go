@@ -32,13 +32,9 @@ func (p *phases) at(at int64) string {
 
 // delayed records that this process did something later than it was due.
 func (p *phases) delayed(by int64) {
-	name := p.present()
-	of := p.delays[name]
-	if of == nil {
-		of = result.NewHistogram()
-		p.delays[name] = of
-	}
-	of.Record(time.Duration(by))
+	of := p.delays[p.present()]
+	result.Record(&of, time.Duration(by))
+	p.delays[p.present()] = of
 }
 
 // begin begins a phase, and counts the messages of the last one that wait for an answer.

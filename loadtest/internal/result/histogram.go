@@ -31,6 +31,14 @@ func NewCoarse() *Histogram {
 	return &Histogram{hdrhistogram.New(1, longest.Microseconds(), coarse)}
 }
 
+// Record counts a duration in a Histogram, which it makes if it is nil.
+func Record(h **Histogram, d time.Duration) {
+	if *h == nil {
+		*h = NewHistogram()
+	}
+	(*h).Record(d)
+}
+
 // Record counts a duration. A negative one counts as 0.
 func (h *Histogram) Record(d time.Duration) {
 	_ = h.h.RecordValue(min(max(d, 0), longest).Microseconds()) // it fails only out of range
@@ -62,13 +70,6 @@ func (h *Histogram) Bars() []hdrhistogram.Bar {
 		return nil
 	}
 	return slices.DeleteFunc(h.h.Distribution(), func(b hdrhistogram.Bar) bool { return b.Count == 0 })
-}
-
-// Add adds the durations of another Histogram, which may be nil.
-func (h *Histogram) Add(o *Histogram) {
-	if o != nil {
-		h.h.Merge(o.h)
-	}
 }
 
 // Quantiles are the main figures of a Histogram.

@@ -89,7 +89,7 @@ func Sum(a, b *Histogram) *Histogram {
 	if a == nil {
 		a = NewHistogram()
 	}
-	a.Add(b)
+	a.h.Merge(b.h)
 	return a
 }
 

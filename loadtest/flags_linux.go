@@ -24,17 +24,12 @@ func (c *count) String() string { return strconv.Itoa(int(*c)) }
 func (c *count) Type() string   { return "count" }
 
 func (c *count) Set(text string) error {
-	number, factor := strings.ToLower(text), 1.0
-	for suffix, f := range map[string]float64{"k": 1e3, "m": 1e6} {
-		if n, found := strings.CutSuffix(number, suffix); found {
-			number, factor = n, f
-		}
-	}
-	n, err := strconv.ParseFloat(number, 64)
-	if err != nil || n*factor < 0 || n*factor > maxConnections || n*factor != float64(int(n*factor)) {
+	power := strings.NewReplacer("k", "e3", "m", "e6") // of ten
+	n, err := strconv.ParseFloat(power.Replace(strings.ToLower(text)), 64)
+	if err != nil || n < 0 || n > maxConnections || n != float64(int(n)) {
 		return fmt.Errorf("%q is not a number of connections up to 100m, such as 500, 100k or 1m", text)
 	}
-	*c = count(n * factor)
+	*c = count(n)
 	return nil
 }
 

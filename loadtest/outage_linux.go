@@ -65,14 +65,6 @@ func (o *options) checkListens(pid int) error {
 // stopServers stops the servers for a time.
 func (r *run) stopServers(d time.Duration) {
 	timeout, pids := r.opt.targetTimeout(), r.serverPids()
-	signal := func(sig syscall.Signal) bool {
-		for _, pid := range pids {
-			if err := syscall.Kill(pid, sig); err != nil {
-				r.fail("sending %v to process %d: %v", sig, pid, err)
-			}
-		}
-		return r.running()
-	}
 	resume := func() { // in every case: a stopped server does not end
 		for _, pid := range pids {
 			_ = syscall.Kill(pid, syscall.SIGCONT)
@@ -83,9 +75,12 @@ func (r *run) stopServers(d time.Duration) {
 	}
 	func() {
 		defer resume()
-		if signal(syscall.SIGSTOP) {
-			_ = r.phase("stopped", d, nil)
+		for _, pid := range pids {
+			if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+				r.fail("sending %v to process %d: %v", syscall.SIGSTOP, pid, err)
+			}
 		}
+		_ = r.phase("stopped", d, nil)
 	}()
 	_ = r.phase("after", timeout+2*r.opt.Tick+time.Second, nil) && r.awaitReaping()
 }

@@ -118,7 +118,7 @@ func (r *Report) round(ctx context.Context, c Config, silences []time.Duration) 
 	for range len(silences) * c.Parallel {
 		p := <-results
 		t := tries[p.silence]
-		if t.add(p); p.err != nil {
+		if t.add(p); p.err != nil && ctx.Err() == nil { // the end of the context would have caused it
 			failure = p.err
 			cancel()
 		}
@@ -173,14 +173,14 @@ func (c Config) probe(ctx context.Context, silence time.Duration) probe {
 	dialer := net.Dialer{Timeout: c.Patience, KeepAlive: -1} // a keepalive probe would end the silence
 	conn, err := dialer.DialContext(ctx, "tcp", c.Target)
 	if err != nil {
-		p.fail(ctx, err)
+		p.err = err
 		return p
 	}
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 	_ = conn.SetDeadline(time.Now().Add(c.Patience))
 	if err := echo(conn); err != nil {
-		p.fail(ctx, fmt.Errorf("the target does not echo a line: %w", err))
+		p.err = fmt.Errorf("the target does not echo a line: %w", err)
 		return p
 	}
 	silent := time.Now()
@@ -197,7 +197,7 @@ func (c Config) probe(ctx context.Context, silence time.Duration) probe {
 	case ctx.Err() != nil:
 		return p
 	case n > 0 && errors.Is(err, os.ErrDeadlineExceeded):
-		p.fail(ctx, errors.New("the target sends without a request, so its connections are not silent"))
+		p.err = errors.New("the target sends without a request, so its connections are not silent")
 		return p
 	case errors.Is(err, io.EOF):
 		p.outcome = ClosedInTime
@@ -223,13 +223,6 @@ func (c Config) probe(ctx context.Context, silence time.Duration) probe {
 
 // goodbye is the longest time from the last words of a target to its close.
 const goodbye = time.Second
-
-// fail notes an error, unless the context has ended and caused it.
-func (p *probe) fail(ctx context.Context, err error) {
-	if ctx.Err() == nil {
-		p.err = err
-	}
-}
 
 // echo sends a line and waits for it.
 func echo(conn net.Conn) error {

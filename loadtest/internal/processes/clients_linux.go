@@ -255,13 +255,12 @@ func (c *Clients) Finish(drain, within time.Duration) (result.Counts, error) {
 		<-w.done
 		sum.Add(&w.last.Counts)
 		if !w.finished {
-			errs = append(errs, fmt.Errorf("client process %d ended before the run: %w", i+1, errors.Join(w.err, errNoReport)))
+			missing := errors.New("its final report is missing, so its counts are incomplete")
+			errs = append(errs, fmt.Errorf("client process %d ended before the run: %w", i+1, errors.Join(w.err, missing)))
 		}
 	}
 	return sum, errors.Join(errs...)
 }
-
-var errNoReport = errors.New("its final report is missing, so its counts are incomplete")
 
 // Kill kills the client processes.
 func (c *Clients) Kill() {

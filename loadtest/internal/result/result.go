@@ -227,12 +227,9 @@ func (c *Counts) Total() Group {
 
 // Write writes a Result as JSON.
 func (r *Result) Write(w io.Writer) error {
-	b, err := json.MarshalIndent(r, "", " ")
-	if err != nil {
-		return err
-	}
-	_, err = w.Write(append(b, '\n'))
-	return err
+	to := json.NewEncoder(w)
+	to.SetIndent("", " ")
+	return to.Encode(r)
 }
 
 // Read reads a Result from a file. The file may be a log with the Result on lines of its own.

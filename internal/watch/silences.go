@@ -85,7 +85,7 @@ func (set *Settings) leastSilence() mono.ShortStamp {
 
 // EndSilence counts a silence that a byte of the peer ends, before the byte is recorded.
 func (s *Shard[C]) EndSilence(id uint32, c *Conn[C]) {
-	now := s.clock.Read()
+	now := s.clock.Elapsed()
 	n := silenceCounter[C]{s}
 	n.raiseLongest(c, n.longer(id, c, c.LastHeard(s.clock, s.port.Record(c), now).To, now))
 }

@@ -134,6 +134,11 @@ func TestSilencesCountOnlyWhenThePeerCouldBeHeard(t *testing.T) {
 		{"the older window is over", func(p *testPort, c *testConn) {
 			outlive(p, c, 2*silencePeriod, func() { silenceCounter[conntable.Record]{&p.Shard}.countLast(0, c, dead) })
 		}, 2 * time.Second},
+		{"the windows turn before the clock moves", func(p *testPort, c *testConn) {
+			outlive(p, c, 3*timeout, func() {})
+			p.now = p.now.Add(2 * time.Second)
+			silenceCounter[conntable.Record]{&p.Shard}.countLast(0, c, dead)
+		}, 8 * time.Second},
 		{"both windows turn at once", func(p *testPort, c *testConn) { outlive(p, c, 3*silencePeriod, func() {}) }, 2 * time.Second},
 	}
 	for _, test := range tests {

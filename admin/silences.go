@@ -37,8 +37,9 @@ func (i inspector) silences(ctx context.Context, others ...time.Duration) (*sile
 		all.Text = append(all.Text, s.Text(timeout))
 	}
 	for n := range time.Duration(2 * curveSteps) {
-		if t := s.Try(s.Timeout * (n + 1) / curveSteps); t.Known {
-			all.Curve = append(all.Curve, [2]float64{t.Timeout.Seconds(), t.Cut})
+		timeout := s.Timeout * (n + 1) / curveSteps
+		if cut, _, known := s.Try(timeout); known {
+			all.Curve = append(all.Curve, [2]float64{timeout.Seconds(), float64(cut)})
 		}
 	}
 	return all, nil

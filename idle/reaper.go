@@ -269,9 +269,6 @@ func (l *loop) remove(id uint32, err error) (reason *ReapError) {
 		l.CountReap(id, s, reason)
 	} else {
 		l.Counters.CountEnd(err)
-		if err != nil {
-			l.EndWithPeer(id, s)
-		}
 	}
 	l.table.Remove(key(s.Front))
 	l.drop(id, s)

@@ -153,8 +153,8 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	gauge(output, float64(s.PendingOutput))
 	gauge(unwritable, float64(s.Unwritable))
 	for _, part := range []float64{0.5, 0.75, 1} {
-		if t := in.silences.Try(time.Duration(part * float64(in.silences.Timeout))); t.Known {
-			gauge(cuts, t.Cut, fmt.Sprint(part))
+		if cut, _, known := in.silences.Try(time.Duration(part * float64(in.silences.Timeout))); known {
+			gauge(cuts, float64(cut), fmt.Sprint(part))
 		}
 	}
 	ch <- histogram(&s.Lateness)

@@ -151,8 +151,8 @@ type Away struct {
 	Group *Away
 }
 
-// of returns the times that count for a reason.
-func (away *Away) of(r Reason) *Away {
+// Of returns the times that count for a reason.
+func (away *Away) Of(r Reason) *Away {
 	if away.Group != nil && (IsIdle(r) || r == reap.HeartbeatTimeout) {
 		return away.Group
 	}

@@ -72,7 +72,7 @@ func (lim *Limits) Judge(f *Facts, away *Away, now mono.Time) Verdict {
 	v := Verdict{Due: Never, Next: now.Add(lim.Horizon)}
 	for on := lim.reasons(); on != 0; on &= on - 1 {
 		r := Reason(bits.TrailingZeros16(on))
-		raw, away := lim.deadline(r, f), away.of(r)
+		raw, away := lim.deadline(r, f), away.Of(r)
 		due := lim.fair(r, raw, f, away, now)
 		if due > now && raw.due <= now {
 			v.PutOff = true

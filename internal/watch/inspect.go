@@ -58,7 +58,9 @@ func (w *Watcher) NewInspector(q reap.Query) (*Inspector, error) {
 	}
 	if set := w.Settings(); q.Silences {
 		i.found.Silences = reap.Silences{
-			Timeout: set.idleTimeout(), Least: time.Duration(set.leastSilence()+1) * set.Tick, Bounds: silence.Bounds(), Sampled: w.form.AsksFirst,
+			Window:  min(time.Duration(i.now), silencePeriod+time.Duration(i.now)%silencePeriod),
+			Timeout: set.idleTimeout(), Least: time.Duration(set.leastSilence()+1) * set.Tick,
+			Living: make([]uint32, silence.Buckets), Sampled: w.form.AsksFirst,
 		}
 	}
 	return i, nil
@@ -104,7 +106,7 @@ func (s *Shard[C]) Inspect(from uint32, i *Inspector) (next uint32, more bool) {
 		i.AddRing(s.Ring(i.Query.Sectors))
 	}
 	if i.Query.Silences {
-		silenceCounter[C]{s}.addTo(&i.found.Silences)
+		s.addSilences(&i.found.Silences)
 	}
 	return next, false
 }

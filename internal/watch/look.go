@@ -5,6 +5,7 @@ import (
 
 	"github.com/idlewheel/idlewheel/internal/connstate"
 	"github.com/idlewheel/idlewheel/internal/mono"
+	"github.com/idlewheel/idlewheel/internal/silence"
 	"github.com/idlewheel/idlewheel/internal/verdict"
 	"github.com/idlewheel/idlewheel/reap"
 	"github.com/idlewheel/idlewheel/wheel"
@@ -192,7 +193,10 @@ func (s looker[C]) learn(id uint32, c *Conn[C], f *verdict.Facts, now mono.Time,
 		r.Heard = s.clock.StampAt(latest).Short()
 	}
 	if s.asks {
-		silenceCounter[C](s).noteLook(id, c, heard, f.Heard.To, now)
+		if heard {
+			s.countLiving(c, c.longest.atLook)
+		}
+		c.longest.atLook = silence.Bucket(s.silentFor(id, c))
 	}
 	s.port.Learned(c, heard, ev, now)
 }

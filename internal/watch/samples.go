@@ -223,7 +223,7 @@ func (all *samples[C]) sort(id uint32, c *Conn[C], watched map[reap.Group]*group
 func (all *samples[C]) speaks(id uint32, c *Conn[C], heard, now mono.Time) bool {
 	limit := all.shard.LimitsOf(c).LongestIdle()
 	most := limit + limit/8
-	return limit > 0 && (now.Sub(heard) <= most || silenceCounter[C]{all.shard}.ran(id, c, heard, now) <= most)
+	return limit > 0 && (now.Sub(heard) <= most || all.ran(id, c, heard, now) <= most)
 }
 
 // join adds a connection to a sample, or puts it in the place of another one.
@@ -457,4 +457,14 @@ func (all *samples[C]) awayOf(id uint32, c *Conn[C], away *verdict.Away, now mon
 	}
 	whole.Group = &near
 	return &whole
+}
+
+// ran returns the time between two instants in which the server could hear the peer.
+func (all *samples[C]) ran(id uint32, c *Conn[C], from, to mono.Time) time.Duration {
+	away := all.awayOf(id, c, all.shard.Outages.At(to), to).Of(reap.ReadIdle)
+	d := to.Sub(from) - away.All.Within(from, to)
+	if held := away.HeldSince; held != 0 {
+		d -= max(to.Sub(max(held, from)), 0)
+	}
+	return d
 }

@@ -160,18 +160,18 @@ func (r *Report) judge(t *tracker, timeout time.Duration) {
 
 // tryOthers says what other timeouts than the present one would have done.
 func (r *Report) tryOthers(t *tracker, timeout time.Duration) {
-	living, dead := t.gaps, silence.Histogram{}
+	living := t.gaps
 	for _, c := range r.Open {
 		living[silence.Bucket(c.Longest)]++
 	}
-	for _, c := range r.Closed {
-		if c.Verdict == Silence {
-			dead[silence.Bucket(c.Silent)]++
-		}
-	}
 	s := reap.Silences{
 		Window: r.Took, Timeout: timeout, Least: r.Every, Connections: uint64(r.Seen),
-		Bounds: silence.Bounds(), Living: living.Add(nil), Dead: dead.Add(nil),
+		Dead: uint64(r.Verdicts[Silence]), Living: living[:],
+	}
+	for _, c := range r.Closed {
+		if c.Verdict == Silence {
+			s.DeadFor += c.Silent.Seconds()
+		}
 	}
 	for _, other := range []time.Duration{timeout / 2, timeout * 3 / 4} {
 		r.Other = append(r.Other, s.Text(other.Round(time.Millisecond)))

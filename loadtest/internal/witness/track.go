@@ -102,9 +102,9 @@ type tracker struct {
 	seen    int // connections
 	short   int // connections that no sample listed while they were open
 	byPeer  int
-	gaps    silence.Histogram // the longest gap of each connection that has ended
-	closes  []Connection      // by the server, or by an unknown side
-	dropped int               // closes beyond maxCloses
+	gaps    [silence.Buckets]uint32 // connections that have ended, by their longest gap
+	closes  []Connection            // by the server, or by an unknown side
+	dropped int                     // closes beyond maxCloses
 }
 
 // eventWait is how long the event of a closed socket is waited for. A worker of the kernel sends

@@ -52,7 +52,7 @@ type frame struct {
 	Limits       map[string]any `json:"limits,omitempty"`
 	Idle         []connection   `json:"idle,omitzero"`
 	Recent       []closed       `json:"recent,omitzero"`
-	Silences     *silences      `json:"silences,omitempty"`
+	Silences     map[string]any `json:"silences,omitempty"`
 }
 
 // A suspension is a silence of a group of connections, or of all, for which verdicts are suspended.
@@ -77,12 +77,12 @@ type lateness struct {
 
 // frameState records what was already sent and is not repeated in every frame.
 type frameState struct {
-	full     bool         // the next frame repeats everything: a viewer is new or has missed a frame
-	updates  uint64       // of the Config, when the limits were sent
-	reaped   uint64       // connections, when the closed list was sent
-	table    []connection // the longest idle
-	silences *silences    // with the table
-	tableDue time.Time    // the time of the next table
+	full     bool           // the next frame repeats everything: a viewer is new or has missed a frame
+	updates  uint64         // of the Config, when the limits were sent
+	reaped   uint64         // connections, when the closed list was sent
+	table    []connection   // the longest idle
+	silences map[string]any // with the table
+	tableDue time.Time      // the time of the next table
 }
 
 // makeFrame returns the next frame. It leaves out what the event loops do not answer in time.

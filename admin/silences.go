@@ -12,37 +12,30 @@ import (
 // curveSteps is the number of timeouts in the curve up to the present one, and beyond it.
 const curveSteps = 16
 
-// A silences says in JSON what other timeouts would have done.
-type silences struct {
-	Window      float64      `json:"window_seconds"`
-	Timeout     float64      `json:"timeout_seconds"` // the present one
-	Connections uint64       `json:"connections"`
-	Sampled     bool         `json:"sampled"` // the cuts are lower bounds
-	Text        []string     `json:"text"`
-	Curve       [][2]float64 `json:"curve"` // seconds of timeouts, and the connections cut
-}
-
 // silences says what other timeouts would have done, or half and three quarters of the present one.
-func (i inspector) silences(ctx context.Context, others ...time.Duration) (*silences, error) {
+// The curve has seconds of timeouts, and the connections cut.
+func (i inspector) silences(ctx context.Context, others ...time.Duration) (map[string]any, error) {
 	found, err := i.reaper.Inspect(ctx, reap.Query{Silences: true})
 	if err != nil {
 		return nil, err
 	}
-	s := &found.Silences
-	all := &silences{s.Window.Seconds(), s.Timeout.Seconds(), s.Connections, s.Sampled, []string{}, [][2]float64{}}
+	s, text, curve := &found.Silences, []string{}, [][2]float64{}
 	if others == nil && s.Timeout > 0 {
 		others = []time.Duration{s.Timeout / 2, s.Timeout * 3 / 4}
 	}
 	for _, timeout := range others {
-		all.Text = append(all.Text, s.Text(timeout))
+		text = append(text, s.Text(timeout))
 	}
 	for n := range time.Duration(2 * curveSteps) {
 		timeout := s.Timeout * (n + 1) / curveSteps
 		if cut, _, known := s.Try(timeout); known {
-			all.Curve = append(all.Curve, [2]float64{timeout.Seconds(), float64(cut)})
+			curve = append(curve, [2]float64{timeout.Seconds(), float64(cut)})
 		}
 	}
-	return all, nil
+	return map[string]any{
+		"window_seconds": s.Window.Seconds(), "timeout_seconds": s.Timeout.Seconds(), "connections": s.Connections,
+		"sampled": s.Sampled, "text": text, "curve": curve,
+	}, nil
 }
 
 func (h *Handler) serveSilences(w http.ResponseWriter, r *http.Request) {

@@ -356,7 +356,7 @@ type shownFrame struct {
 	Idle   []shownConn    `json:"idle"`
 	Recent []shownClosed  `json:"recent"`
 
-	Silences *silences `json:"silences"`
+	Silences map[string]any `json:"silences"`
 }
 
 type shownConn struct {

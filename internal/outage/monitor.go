@@ -174,8 +174,10 @@ func (m *Monitor) Step(from, to, heard mono.Time, rule Rule) (f Finding) {
 	if late := to.Sub(from) - rule.Tick; !gap && late > rule.Tick {
 		m.late += late
 	}
-	if news && !held {
-		m.endSilence(heard, to, rule)
+	if news && !held { // the silence was no outage
+		m.addCalm(heard, to, rule)
+		m.dropCount()
+		m.hear(heard)
 	}
 	if gap {
 		f = m.addGap(from, to, rule)
@@ -259,13 +261,6 @@ func (m *Monitor) addGap(from, to mono.Time, rule Rule) Finding {
 	s.Server = s.Server.Add(gap, s.forget(from, rule))
 	m.add(&s, gap.Length)
 	return Finding{Outage: gap}
-}
-
-// endSilence ends a silence that was no outage, except for its gaps and the known outages.
-func (m *Monitor) endSilence(heard, now mono.Time, rule Rule) {
-	m.addCalm(heard, now, rule)
-	m.dropCount()
-	m.hear(heard)
 }
 
 // addCalm records a silence as normal traffic, without its gaps and the known outages.

@@ -173,13 +173,10 @@ func (lim *Limits) checkLarge(f *Facts, ev *Evidence, now mono.Time) {
 	l.Written = written
 }
 
-// CountReceived counts the bytes received in a window of Rate and begins the next window. The
-// counter is one more than Received at the beginning of the window, and never 0.
+// CountReceived counts the bytes received in a window of Rate, which is set, and begins the next
+// one. The counter is one more than Received at the beginning of the window, and never 0.
 func (lim *Limits) CountReceived(f *Facts, ev *Evidence, counter *uint32, now mono.Time) {
-	switch {
-	case f.RatedSince == 0:
-		return
-	case !ev.Dated: // the rate is not known
+	if !ev.Dated { // the rate is not known
 		f.RatedSince, f.Counting = 0, false
 		return
 	}

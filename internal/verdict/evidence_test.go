@@ -266,8 +266,6 @@ func TestCountReceived(t *testing.T) {
 	require.Zero(t, f.RatedSince, "the bytes are not counted")
 	require.False(t, f.Counting)
 	require.Equal(t, Wait, lim.Judge(f, neverAway, 30*second).Act)
-	lim.CountReceived(f, &Evidence{Dated: true, Received: 1}, &counter, 31*second)
-	require.False(t, f.Counting, "no message is open")
 }
 
 // TestAWindowBeginsInTime judges before a window begins, and after its beginning has passed.

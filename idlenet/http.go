@@ -159,8 +159,10 @@ func (r *Reaper) ConnState(c net.Conn, state http.ConnState) { r.connState(c, st
 func (r *Reaper) connState(c net.Conn, state http.ConnState, isAttached bool) {
 	if !r.serve(c, state, isAttached) && state < http.StateHijacked {
 		err := form.NotWatched()
-		if _, ok := r.root(c); !ok {
+		if own, ok := r.root(c); !ok {
 			err = errNoSocket(c)
+		} else if isClosed(own) {
+			return // the Reaper has found that before the server told of it
 		}
 		r.watch.Warn(&r.warnings.hidden, "requests of a connection do not hold it", "error", err)
 	}

@@ -74,7 +74,7 @@ func TestTouchAndReleaseCountWithStamp(t *testing.T) {
 
 func TestMethodsIgnoreConnectionsThatAreNotWatched(t *testing.T) {
 	ln := newQuietWorld(t, Config{ReadTimeout: time.Second}).ln
-	for _, c := range []net.Conn{opaque{}, new(simConn), nil} {
+	for _, c := range []net.Conn{opaque{}, new(net.TCPConn), nil} {
 		ln.ConnState(c, http.StateNew)
 		require.Nil(t, ln.Reason(c))
 		require.Zero(t, ln.conn(c))

@@ -216,6 +216,9 @@ func TestRequestsOfAConnectionThatIsNotWatched(t *testing.T) {
 	for _, state := range []http.ConnState{http.StateHijacked, http.StateClosed} {
 		e.ConnState(client, state)
 	}
+	closed := e.dial()
+	require.NoError(t, closed.Close())
+	e.ConnState(closed, http.StateIdle)
 	logging.Of(e.watch.Settings().Logger).Flush()
 	require.Empty(t, log.String())
 	e.ConnState(client, http.StateActive)

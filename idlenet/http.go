@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/idlewheel/idlewheel/internal/configtable"
 	"github.com/idlewheel/idlewheel/internal/connstate"
 	"github.com/idlewheel/idlewheel/internal/mono"
 	"github.com/idlewheel/idlewheel/internal/verdict"
@@ -63,7 +64,9 @@ func (r *Reaper) AttachHTTP(server *http.Server) {
 		if r.leaves(request) && !upgrades(request) {
 			last := lastWriter{w}
 			defer last.end()
-			w = last.like(w)
+			before.handler.ServeHTTP(last.like(w), request)
+			r.hasAnswered(request) // not after a panic: there may be no header
+			return
 		}
 		before.handler.ServeHTTP(w, request)
 	})
@@ -169,10 +172,10 @@ func (r *Reaper) connState(c net.Conn, state http.ConnState, isAttached bool) {
 }
 
 // serve takes note of what a server does with a connection, and whether it is attached. It reports
-// whether the Reaper watches the connection. It waits while a GOAWAY is written.
+// whether the Reaper watches the connection. It waits while a GOAWAY is written, and until the
+// client has the last answer.
 func (r *Reaper) serve(c net.Conn, state http.ConnState, isAttached bool) (watched bool) {
-	var warned chan struct{}
-	var after func() // when the mutex is free
+	var wait, after func() // when the mutex is free
 	r.with(c, func(s *shard, id uint32, n *conn) {
 		watched = true
 		own := n.Front.own()
@@ -201,11 +204,11 @@ func (r *Reaper) serve(c net.Conn, state http.ConnState, isAttached bool) (watch
 		case state == http.StateClosed:
 			s.forget(id, n)
 		case isAttached:
-			warned = s.attach(id, n, c)
+			wait = s.attach(id, n, c)
 		}
 	})
-	if warned != nil {
-		<-warned
+	if wait != nil {
+		wait()
 	}
 	if after != nil {
 		after()
@@ -230,6 +233,7 @@ const quiet = time.Second
 type http2Conn struct {
 	net.Conn
 	warned chan struct{} // is closed when the GOAWAY is written; nil before it is sent
+	closes bool          // net/http has sent one, and closes the connection by itself
 }
 
 // goAway is the frame that asks the client to begin no more requests. Those that have begun by the
@@ -237,8 +241,8 @@ type http2Conn struct {
 const goAway = "\x00\x00\x08\x07\x00\x00\x00\x00\x00\x7f\xff\xff\xff\x00\x00\x00\x00"
 
 // attach takes note that AttachHTTP has changed the server of a connection, and of its protocol. It
-// returns a channel that is closed when a GOAWAY is written, nil if there is none.
-func (s *shard) attach(id uint32, n *conn, c net.Conn) (warned chan struct{}) {
+// returns what the server has to wait for, nil if there is nothing.
+func (s *shard) attach(id uint32, n *conn, c net.Conn) (wait func()) {
 	n.Own |= attached
 	if n.Own&requested != 0 && n.Own&negotiated == 0 {
 		n.Own |= negotiated
@@ -246,10 +250,24 @@ func (s *shard) attach(id uint32, n *conn, c net.Conn) (warned chan struct{}) {
 			s.noteHTTP2(id, c)
 		}
 	}
-	if h := s.http2[id]; h != nil {
-		warned = h.warned
+	h, own := s.http2[id], n.Front.own()
+	switch {
+	case h != nil && h.closes && n.Own&requested == 0:
+		return func() { s.reaper.awaitOutput(own) }
+	case h != nil && h.warned != nil:
+		return func() { <-h.warned }
 	}
-	return warned
+	return nil
+}
+
+// awaitOutput waits until the peer has acknowledged all output, or the connection is closed. A
+// second after its last answer net/http closes a connection with HTTP/2, and what a slow client
+// sends from then on, as it does for each part that it reads, destroys the rest of the answer.
+func (r *Reaper) awaitOutput(own socket) {
+	var ev verdict.Evidence
+	for r.ask(own, configtable.TenYears, &ev) && ev.Queued > 0 {
+		time.Sleep(quiet / 20)
+	}
 }
 
 func (s *shard) noteHTTP2(id uint32, c net.Conn) {
@@ -269,6 +287,16 @@ func (r *Reaper) leaves(request *http.Request) (leaves bool) {
 		leaves = s.Ends.Of(id) != nil || !n.Is(connstate.Exempt) && (n.Is(connstate.Leaving) || s.Watcher.Clock.Elapsed() >= turn)
 	})
 	return leaves
+}
+
+// hasAnswered takes note of the last answer of a connection. With HTTP/2 net/http closes it when it
+// has written all of it, which nobody else can know: it tells that the request is over before that.
+func (r *Reaper) hasAnswered(request *http.Request) {
+	r.with(ConnOf(request.Context()), func(s *shard, id uint32, _ *conn) {
+		if c := s.http2[id]; c != nil {
+			c.closes = true
+		}
+	})
 }
 
 // endsByProtocol reports whether a connection that ends for a reason is closed when its protocol
@@ -330,10 +358,12 @@ func (s *shard) leave(id uint32, n *conn, now mono.Time) (next mono.Time) {
 	if silent < quiet {
 		return now.Add(quiet - silent)
 	}
-	if c := s.http2[id]; c != nil && c.warned == nil {
+	switch c := s.http2[id]; {
+	case c != nil && c.closes:
+	case c != nil && c.warned == nil:
 		c.warned = make(chan struct{}) // from now on serve waits for the GOAWAY
 		s.calls = append(s.calls, func() { s.reaper.spawn(c.sendGoAway) })
-	} else {
+	case c == nil || c.isWarned():
 		e, own := s.Ends.Of(id), n.Front.own()
 		s.calls = append(s.calls, func() { s.tellQuiet(id, own, e) })
 	}
@@ -361,6 +391,16 @@ func (s *shard) tellQuiet(id uint32, own socket, e *watch.End) {
 	})
 	if isNow {
 		tell(own)
+	}
+}
+
+// isWarned reports whether the GOAWAY is written. On a busy machine that takes a while.
+func (c *http2Conn) isWarned() bool {
+	select {
+	case <-c.warned:
+		return true
+	default:
+		return false
 	}
 }
 

@@ -538,6 +538,7 @@ type frame struct {
 
 // The kinds of frames.
 const (
+	dataFrame    = 0
 	headersFrame = 1
 	goAwayFrame  = 7
 )
@@ -553,14 +554,20 @@ func readFrame(r io.Reader) (f frame, payload []byte, err error) {
 	return frame{head[3], binary.BigEndian.Uint32(head[5:])}, payload, err
 }
 
-// A client of HTTP/2 sends its preface with empty settings, and then a GET on stream 1 or 3.
-const preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + "\x00\x00\x00\x04\x00\x00\x00\x00\x00"
+// A client of HTTP/2 sends its preface, with settings and a WINDOW_UPDATE that allow long answers,
+// and then a GET on stream 1 or 3. A PING is what it may send as it reads.
+const (
+	preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" +
+		"\x00\x00\x06\x04\x00\x00\x00\x00\x00\x00\x04\x00\x7f\xff\xff" + "\x00\x00\x04\x08\x00\x00\x00\x00\x00\x00\x7f\xff\xff"
+	pingFrame = "\x00\x00\x08\x06\x00\x00\x00\x00\x0012345678"
+)
 
 func getOn(stream byte) string {
 	return "\x00\x00\x06\x01\x05\x00\x00\x00" + string(stream) + "\x82\x86\x84\x41\x01x"
 }
 
 // TestAnHTTP2ConnectionIsWarned has clients with and without TLS, and with and without a request.
+// They are slow to read the last answer, which is long.
 func TestAnHTTP2ConnectionIsWarned(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -571,7 +578,13 @@ func TestAnHTTP2ConnectionIsWarned(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := newSite(t, Config{ReadTimeout: 300 * time.Millisecond}, ok)
+			const long = 1 << 20
+			var s *site
+			s = newSite(t, Config{ReadTimeout: 300 * time.Millisecond, CloseGrace: time.Minute}, func(w http.ResponseWriter, r *http.Request) {
+				if ok(w, r); s.Reason(ConnOf(r.Context())) != nil {
+					_, _ = w.Write(make([]byte, long))
+				}
+			})
 			var c net.Conn
 			if tc.secure {
 				s.StartTLS()
@@ -587,11 +600,15 @@ func TestAnHTTP2ConnectionIsWarned(t *testing.T) {
 			_, err := io.WriteString(c, tc.sent)
 			require.NoError(t, err)
 			var warnedAt time.Time
+			answered := 0
 			for {
 				f, payload, err := readFrame(c)
 				if err != nil {
 					require.ErrorIs(t, err, io.EOF)
 					break
+				}
+				if f == (frame{dataFrame, 3}) {
+					answered += len(payload)
 				}
 				// The one of the server for the last answer comes before or after that.
 				if f.kind != goAwayFrame || !warnedAt.IsZero() && string(payload[:4]) == "\x00\x00\x00\x03" {
@@ -603,6 +620,9 @@ func TestAnHTTP2ConnectionIsWarned(t *testing.T) {
 				warnedAt = time.Now()
 				_, err = io.WriteString(c, getOn(3)) // it was on its way when the GOAWAY came
 				require.NoError(t, err)
+				time.Sleep(quiet * 3 / 2)
+				_, err = io.WriteString(c, pingFrame)
+				require.NoError(t, err)
 				for f.kind != headersFrame {
 					f, _, err = readFrame(c)
 					require.NoError(t, err)
@@ -611,6 +631,7 @@ func TestAnHTTP2ConnectionIsWarned(t *testing.T) {
 			}
 			require.NotZero(t, warnedAt)
 			require.GreaterOrEqual(t, time.Since(warnedAt), quiet)
+			require.Equal(t, len("ok")+long, answered)
 			require.EqualValues(t, 1, s.Stats().Reaped[reap.ReadIdle])
 		})
 	}
@@ -644,7 +665,15 @@ func TestARequestWaitsForTheGoAway(t *testing.T) {
 	require.True(t, c.Conn.(*slowWriter).wrote)
 	w.Sleep(2 * quiet)
 	w.ln.with(l.c, func(s *shard, id uint32, n *conn) {
-		s.leave(id, n, w.Elapsed())
-		require.Empty(t, s.calls, "a request is in hand")
+		for _, reason := range []string{"a request is in hand", "the GOAWAY is not written", "net/http closes it", ""} {
+			s.leave(id, n, w.Elapsed())
+			require.Equal(t, reason == "", len(s.calls) > 0, reason)
+			n.Own &^= requested
+			c.warned, c.closes = make(chan struct{}), reason == "the GOAWAY is not written"
+			if reason != "a request is in hand" {
+				close(c.warned)
+			}
+		}
+		s.calls = nil
 	})
 }

@@ -269,6 +269,9 @@ func (l *loop) remove(id uint32, err error) (reason *ReapError) {
 		l.CountReap(id, s, reason)
 	} else {
 		l.Counters.CountEnd(err)
+		if err != nil {
+			l.CountLastSilence(id, s, false)
+		}
 	}
 	l.table.Remove(key(s.Front))
 	l.drop(id, s)

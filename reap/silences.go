@@ -18,8 +18,9 @@ type Silences struct {
 	DeadFor     float64       // the sum of the silences of the dead, in seconds
 
 	// Living counts a connection once, by the longest of its silences that a byte of the peer
-	// ended. It has 64 numbers for each doubling of the silence, from a millisecond on.
-	Living []uint32
+	// ended, and Ended by the last one, if the peer or an error ended it: not in package idlenet.
+	// They have 32 numbers for each doubling of the silence, from a millisecond on.
+	Living, Ended []uint32
 
 	// Sampled says that messages are not seen, as in package idlenet. A silence counts then as it
 	// was at a look at the connection, once a timeout, so that Try returns a lower bound.
@@ -28,7 +29,7 @@ type Silences struct {
 
 // Try returns how many living connections a timeout would have cut, and how much sooner it would
 // have found the dead, on average: less than 0 if later. A silence counts as longer if it is longer
-// than the timeout or up to 1.1 % shorter. It is not known if the Window is shorter than two
+// than the timeout or up to 2.2 % shorter. It is not known if the Window is shorter than two
 // timeouts, without connections, and for timeouts below Least.
 func (s *Silences) Try(timeout time.Duration) (cut uint64, sooner time.Duration, known bool) {
 	if s.Connections == 0 || timeout < s.Least || timeout > s.Window/2 {

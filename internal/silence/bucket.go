@@ -10,8 +10,8 @@ const (
 	// unit is the length up to which silences are in the first bucket.
 	unit = time.Millisecond
 	// perOctave is the number of buckets between a silence and twice as much. So the longest
-	// silences of a bucket are 1.1 % longer than the shortest ones.
-	perOctave = 64
+	// silences of a bucket are 2.2 % longer than the shortest ones.
+	perOctave = 32
 	// Buckets is the number of buckets. The last one begins after 36 hours.
 	Buckets = 27 * perOctave
 )

@@ -169,7 +169,7 @@ func (s *Shard[C]) CountReap(id uint32, c *Conn[C], reason *reap.Error) {
 	}
 	switch reason.Reason {
 	case reap.ReadIdle, reap.AllIdle, reap.HeartbeatTimeout:
-		s.countDead(id, c)
+		s.CountLastSilence(id, c, true)
 		// Only bytes count: a Touch says nothing about the peer.
 		heard := s.clock.Before(s.port.Record(c).Heard.Unwrap(s.clock.Stamp()), now)
 		s.Watcher.silent.note(reapedConn{s.Number, id, c.Opened()}, silentReap{heard, now})

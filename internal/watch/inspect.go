@@ -60,7 +60,7 @@ func (w *Watcher) NewInspector(q reap.Query) (*Inspector, error) {
 		i.found.Silences = reap.Silences{
 			Window:  min(time.Duration(i.now), silencePeriod+time.Duration(i.now)%silencePeriod),
 			Timeout: set.idleTimeout(), Least: time.Duration(set.leastSilence()+1) * set.Tick,
-			Living: make([]uint32, silence.Buckets), Sampled: w.form.AsksFirst,
+			Living: make([]uint32, silence.Buckets), Ended: make([]uint32, silence.Buckets), Sampled: w.form.AsksFirst,
 		}
 	}
 	return i, nil

@@ -27,6 +27,7 @@ type silences struct {
 type silenceWindow struct {
 	closed  uint64                  // connections before it
 	living  [silence.Buckets]uint32 // connections by the longest silence that a byte has ended
+	ended   [silence.Buckets]uint32 // connections that the peer or an error ended, by the last one
 	dead    uint64                  // connections that were reaped for their silence
 	deadFor float64                 // the sum of these silences in seconds
 }
@@ -92,14 +93,19 @@ func (s *Shard[C]) countLiving(c *Conn[C], bucket uint16) {
 	}
 }
 
-// countDead counts a connection that is reaped for its silence.
-func (s *Shard[C]) countDead(id uint32, c *Conn[C]) {
+// CountLastSilence counts a connection that is reaped for its silence, or that the peer or an error
+// ends.
+func (s *Shard[C]) CountLastSilence(id uint32, c *Conn[C], isDead bool) {
 	s.turnSilences()
-	lasted := s.silentFor(id, c).Seconds()
+	lasted := s.silentFor(id, c)
 	for i := range s.silences.windows {
 		w := &s.silences.windows[i]
-		w.dead++
-		w.deadFor += lasted
+		if isDead {
+			w.dead++
+			w.deadFor += lasted.Seconds()
+		} else {
+			w.ended[silence.Bucket(lasted)]++
+		}
 	}
 }
 
@@ -110,7 +116,8 @@ func (s *Shard[C]) addSilences(all *reap.Silences) {
 	all.Connections += s.Counters.Opened - w.closed
 	all.Dead += w.dead
 	all.DeadFor += w.deadFor
-	for i, n := range w.living {
-		all.Living[i] += n
+	for i := range silence.Buckets {
+		all.Living[i] += w.living[i]
+		all.Ended[i] += w.ended[i]
 	}
 }

@@ -132,12 +132,12 @@ func TestSilencesCountOnlyWhenThePeerCouldBeHeard(t *testing.T) {
 		}, 8 * time.Second},
 		{"a request is served", func(p *testPort, c *testConn) { c.Hold(); p.pass(8 * time.Second) }, 0},
 		{"the older window is over", func(p *testPort, c *testConn) {
-			outlive(p, c, 2*silencePeriod, func() { p.countDead(0, c) })
+			outlive(p, c, 2*silencePeriod, func() { p.CountLastSilence(0, c, true) })
 		}, 2 * time.Second},
 		{"the windows turn before the clock moves", func(p *testPort, c *testConn) {
 			outlive(p, c, 3*timeout, func() {})
 			p.now = p.now.Add(2 * time.Second)
-			p.countDead(0, c)
+			p.CountLastSilence(0, c, true)
 		}, 8 * time.Second},
 		{"both windows turn at once", func(p *testPort, c *testConn) { outlive(p, c, 3*silencePeriod, func() {}) }, 2 * time.Second},
 	}
@@ -158,6 +158,8 @@ func TestSilencesCountOnlyWhenThePeerCouldBeHeard(t *testing.T) {
 			assert.Zero(t, cut)
 			assert.True(t, silencePeriod-time.Minute < s.Window && s.Window < 2*silencePeriod, "%v", s.Window)
 			assert.EqualValues(t, 1, s.Connections)
+			p.CountLastSilence(id, c, false)
+			assert.Contains(t, p.inspectSilences(t).Ended, uint32(1))
 		})
 	}
 }

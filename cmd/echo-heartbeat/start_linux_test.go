@@ -170,12 +170,14 @@ func startServeInto(t testing.TB, full bool, flags ...string) (p *process, outpu
 	return startProcessInto(t, w, commandEnv+"=1", args...), r, addr
 }
 
-// dialServe connects to a server that may be about to start.
+// dialServe connects to a server that may be about to start. A connection from the same address
+// may have the port of the server, and find itself.
 func dialServe(t testing.TB, addr string) (c net.Conn) {
 	t.Helper()
+	other := net.Dialer{Timeout: 5 * time.Second, LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
 	require.Eventually(t, func() bool {
 		var err error
-		c, err = net.DialTimeout("tcp", addr, 5*time.Second)
+		c, err = other.Dial("tcp", addr)
 		return err == nil
 	}, 20*time.Second, 20*time.Millisecond)
 	t.Cleanup(func() { c.Close() })

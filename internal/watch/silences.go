@@ -93,8 +93,7 @@ func (s *Shard[C]) countLiving(c *Conn[C], bucket uint16) {
 	}
 }
 
-// CountLastSilence counts a connection that is reaped for its silence, or that the peer or an error
-// ends.
+// CountLastSilence counts a connection that is reaped as dead, or ended by the peer or an error.
 func (s *Shard[C]) CountLastSilence(id uint32, c *Conn[C], isDead bool) {
 	s.turnSilences()
 	lasted := s.silentFor(id, c)

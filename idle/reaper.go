@@ -267,11 +267,8 @@ func (l *loop) remove(id uint32, err error) (reason *ReapError) {
 	}
 	if reason != nil {
 		l.CountReap(id, s, reason)
-	} else {
-		l.Counters.CountEnd(err)
-		if err != nil {
-			l.CountLastSilence(id, s, false)
-		}
+	} else if l.Counters.CountEnd(err); err != nil {
+		l.CountLastSilence(id, s, false)
 	}
 	l.table.Remove(key(s.Front))
 	l.drop(id, s)

@@ -58,7 +58,6 @@ func (w *Watcher) NewInspector(q reap.Query) (*Inspector, error) {
 	}
 	if set := w.Settings(); q.Silences {
 		i.found.Silences = reap.Silences{
-			Window:  min(time.Duration(i.now), silencePeriod+time.Duration(i.now)%silencePeriod),
 			Timeout: set.idleTimeout(), Least: time.Duration(set.leastSilence()+1) * set.Tick,
 			Living: make([]uint32, silence.Buckets), Ended: make([]uint32, silence.Buckets), Sampled: w.form.AsksFirst,
 		}

@@ -114,6 +114,7 @@ func (s *Shard[C]) Init(w *Watcher, number uint32, port Port[C]) {
 	s.Remotes = make(Remotes[C])
 	s.limits = limitsTable{all: make([]*Limits, 1), uses: make([]uint32, 1), index: make(map[reap.ConnLimits]uint16)}
 	s.Outages = Outages{watcher: w, count: port.CountBusy, followed: w.Monitor.State()}
+	s.silences.began = s.clock.Elapsed()
 	s.Groups.shard, s.Groups.names = s, make(map[uint32]string)
 	s.Follow(set)
 }

@@ -20,7 +20,8 @@ const (
 // silences are the silences in two windows that overlap. The first one is older. The owner of the
 // Shard owns them: 13.6 KiB.
 type silences struct {
-	period  uint16 // in which the second window began
+	began   mono.Time // of the Shard
+	period  uint16    // in which the second window began
 	windows [2]silenceWindow
 }
 
@@ -111,7 +112,8 @@ func (s *Shard[C]) CountLastSilence(id uint32, c *Conn[C], isDead bool) {
 // addSilences adds the silences of the older window.
 func (s *Shard[C]) addSilences(all *reap.Silences) {
 	s.turnSilences()
-	w := &s.silences.windows[0]
+	now, w := s.clock.Elapsed(), &s.silences.windows[0]
+	all.Window = max(all.Window, min(now.Sub(s.silences.began), silencePeriod+time.Duration(now)%silencePeriod))
 	all.Connections += s.Counters.Opened - w.closed
 	all.Dead += w.dead
 	all.DeadFor += w.deadFor

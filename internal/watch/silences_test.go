@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/idlewheel/idlewheel/internal/conntable"
 	"github.com/idlewheel/idlewheel/internal/mono"
 	"github.com/idlewheel/idlewheel/internal/testing/testpeer"
 	"github.com/idlewheel/idlewheel/internal/verdict"
@@ -162,4 +163,17 @@ func TestSilencesCountOnlyWhenThePeerCouldBeHeard(t *testing.T) {
 			assert.Contains(t, p.inspectSilences(t).Ended, uint32(1))
 		})
 	}
+}
+
+// TestNothingIsKnownOfALateShard has a loop with its first connection after most of an hour.
+func TestNothingIsKnownOfALateShard(t *testing.T) {
+	p := newTestPort(t, testConfig{ReadTimeout: 16 * time.Second})
+	p.now = p.now.Add(50 * time.Minute)
+	p.Shard = Shard[conntable.Record]{}
+	p.Shard.Init(&p.Watcher, 1, p)
+	p.open()
+	p.pass(time.Second)
+	s := p.inspectSilences(t)
+	_, _, known := s.Try(8 * time.Second)
+	require.False(t, known)
 }

@@ -24,8 +24,13 @@ func (c *count) String() string { return strconv.Itoa(int(*c)) }
 func (c *count) Type() string   { return "count" }
 
 func (c *count) Set(text string) error {
-	power := strings.NewReplacer("k", "e3", "m", "e6") // of ten
-	n, err := strconv.ParseFloat(power.Replace(strings.ToLower(text)), 64)
+	number := strings.ToLower(text)
+	for suffix, power := range map[string]string{"k": "e3", "m": "e6"} {
+		if n, found := strings.CutSuffix(number, suffix); found {
+			number = n + power
+		}
+	}
+	n, err := strconv.ParseFloat(number, 64)
 	if err != nil || n < 0 || n > maxConnections || n != float64(int(n)) {
 		return fmt.Errorf("%q is not a number of connections up to 100m, such as 500, 100k or 1m", text)
 	}

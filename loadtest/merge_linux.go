@@ -25,6 +25,7 @@ A file may also be the log of a run with --out /dev/stdout.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p := o.parseExpectations()
 			p.require(expected == 0 || expected == len(args), "--expect-results is %d: got %d files", expected, len(args))
+			p.require(o.out != toStdout || o.html != toStdout, "--out and --html are both -: write one of them to a file")
 			var all []*result.Result
 			for _, name := range args {
 				r, err := result.Read(name)

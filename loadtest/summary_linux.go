@@ -107,9 +107,8 @@ const toStdout = "-"
 func (o *options) report(cmd *cobra.Command, res *result.Result) error {
 	res.Expectations = slices.Clone(o.expected)
 	res.Judge()
-	err := writeAll(cmd, map[string]func(io.Writer) error{
-		o.out: res.Write, o.html: func(w io.Writer) error { return page.Write(w, res) },
-	}, func(w io.Writer) { summarize(w, res) })
+	err := writeAll(cmd, func(w io.Writer) { summarize(w, res) },
+		file{o.out, res.Write}, file{o.html, func(w io.Writer) error { return page.Write(w, res) }})
 	switch {
 	case res.Interrupted:
 		return errors.Join(err, errInterrupted)
@@ -121,16 +120,22 @@ func (o *options) report(cmd *cobra.Command, res *result.Result) error {
 	return err
 }
 
-// writeAll writes files, except those without a name, and a text to stdout, or to stderr if a file
-// is stdout. The files come first: a closed pipe ends the process.
-func writeAll(cmd *cobra.Command, files map[string]func(io.Writer) error, text func(io.Writer)) (err error) {
+// A file has a name, which may be empty or that of stdout, and a content.
+type file struct {
+	name  string
+	write func(io.Writer) error
+}
+
+// writeAll writes files in this order, except those without a name, and a text to stdout, or to
+// stderr if a file is stdout. The files come first: a closed pipe ends the process.
+func writeAll(cmd *cobra.Command, text func(io.Writer), files ...file) (err error) {
 	to := cmd.OutOrStdout()
-	for name, write := range files {
-		if name == toStdout {
+	for _, f := range files {
+		if f.name == toStdout {
 			to = cmd.ErrOrStderr()
 		}
-		if name != "" {
-			err = errors.Join(err, writeFile(name, cmd.OutOrStdout(), write))
+		if f.name != "" {
+			err = errors.Join(err, writeFile(f.name, cmd.OutOrStdout(), f.write))
 		}
 	}
 	text(to)

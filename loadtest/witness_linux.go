@@ -144,9 +144,9 @@ func checkPath(c *path.Config, out string) error {
 // writeReport writes the report as text to stdout, and as JSON to out. If out is stdout, the text
 // goes to stderr.
 func writeReport(cmd *cobra.Command, out string, report interface{ Write(io.Writer) }) error {
-	return writeAll(cmd, map[string]func(io.Writer) error{out: func(w io.Writer) error {
+	return writeAll(cmd, report.Write, file{out, func(w io.Writer) error {
 		to := json.NewEncoder(w)
 		to.SetIndent("", "  ")
 		return to.Encode(report)
-	}}, report.Write)
+	}})
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/idle"
+	"github.com/idlewheel/idlewheel/internal/testing/fair"
 	"github.com/idlewheel/idlewheel/internal/testing/testpeer"
 	"github.com/idlewheel/idlewheel/reap"
 )
@@ -337,8 +338,9 @@ func TestAWriterThatCannotFlushEndsTheEvents(t *testing.T) {
 
 // TestHeldVerdictsAreShown silences all busy connections at once, and then lets one of them send
 // again.
-func TestHeldVerdictsAreShown(t *testing.T) {
-	t.Parallel()
+func TestHeldVerdictsAreShown(t *testing.T) { fair.TryParallel(t, testHeldVerdicts) }
+
+func testHeldVerdicts(t testing.TB) {
 	s := newSite(t, 2, idle.Config{ReadTimeout: 20 * time.Second, Tick: 50 * time.Millisecond}, Config{Token: rightToken})
 	var conns []net.Conn
 	for range 40 {

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"crypto/tls"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -164,7 +165,7 @@ func (r *Reaper) connState(c net.Conn, state http.ConnState, isAttached bool) {
 		err := form.NotWatched()
 		if own, ok := r.root(c); !ok {
 			err = errNoSocket(c)
-		} else if isClosed(own) {
+		} else if errors.Is(control(own, func(uintptr) {}), net.ErrClosed) {
 			return // the Reaper has found that before the server told of it
 		}
 		r.watch.Warn(&r.warnings.hidden, "requests of a connection do not hold it", "error", err)
@@ -253,20 +254,24 @@ func (s *shard) attach(id uint32, n *conn, c net.Conn) (wait func()) {
 	h, own := s.http2[id], n.Front.own()
 	switch {
 	case h != nil && h.closes && n.Own&requested == 0:
-		return func() { s.reaper.awaitOutput(own) }
+		grace := s.config().CloseGrace
+		return func() { s.reaper.awaitOutput(own, grace) }
 	case h != nil && h.warned != nil:
 		return func() { <-h.warned }
 	}
 	return nil
 }
 
-// awaitOutput waits until the peer has acknowledged all output, or the connection is closed. A
-// second after its last answer net/http closes a connection with HTTP/2, and what a slow client
-// sends from then on, as it does for each part that it reads, destroys the rest of the answer.
-func (r *Reaper) awaitOutput(own socket) {
+// awaitOutput waits until the peer has acknowledged all output, or the connection has ended, for a
+// time at most. A second after its last answer net/http closes a connection with HTTP/2, and what a
+// slow client sends from then on, as it does for each part that it reads, destroys the rest of the
+// answer.
+func (r *Reaper) awaitOutput(own socket, atMost time.Duration) {
 	var ev verdict.Evidence
-	for r.ask(own, configtable.TenYears, &ev) && ev.Queued > 0 {
-		time.Sleep(quiet / 20)
+	for end := time.Now().Add(atMost); time.Now().Before(end); time.Sleep(quiet / 20) {
+		if !r.ask(own, configtable.TenYears, &ev) || ev.Found == verdict.Ended || ev.Queued <= 0 {
+			return
+		}
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/binary"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -647,6 +648,52 @@ func (c *slowWriter) Write(b []byte) (int, error) {
 	time.Sleep(100 * time.Millisecond)
 	c.wrote = true
 	return len(b), nil
+}
+
+// TestALastAnswerIsNotAwaitedForEver has clients that do not read the last answer. One resets the
+// connection, and the other one has a connection that becomes exempt.
+func TestALastAnswerIsNotAwaitedForEver(t *testing.T) {
+	t.Parallel()
+	for _, resets := range []bool{true, false} {
+		t.Run(fmt.Sprintf("resets=%t", resets), func(t *testing.T) {
+			t.Parallel()
+			cfg := Config{ReadTimeout: time.Hour, CloseGrace: time.Second}
+			if resets {
+				cfg.CloseGrace = time.Hour
+			}
+			var s *site
+			answering := make(chan struct{})
+			s = newSite(t, cfg, func(w http.ResponseWriter, r *http.Request) {
+				if c := ConnOf(r.Context()); s.Reason(c) != nil {
+					close(answering)
+					if handle, err := s.Conn(c); err == nil && !resets {
+						handle.Exempt(true)
+					}
+					_, _ = w.Write(make([]byte, 3<<20))
+				}
+			})
+			s.Start()
+			c := s.visit(t).Conn.(*net.TCPConn)
+			require.NoError(t, c.SetReadBuffer(8<<10))
+			_, err := io.WriteString(c, preface+getOn(1))
+			require.NoError(t, err)
+			var found Inspection
+			eventually(t, "the connection is watched", func() bool {
+				found, err = s.Inspect(t.Context(), Query{Limit: 1})
+				return err == nil && len(found.Connections) == 1
+			})
+			require.NoError(t, s.Kick(t.Context(), found.Connections[0].ID))
+			_, err = io.WriteString(c, getOn(3))
+			require.NoError(t, err)
+			<-answering
+			time.Sleep(quiet / 2)
+			if resets {
+				require.NoError(t, c.SetLinger(0))
+				require.NoError(t, c.Close())
+			}
+			eventually(t, "the connection is closed", func() bool { return s.Connections() == 0 })
+		})
+	}
 }
 
 // TestARequestWaitsForTheGoAway: the server writes the frames of an answer in several Writes, and

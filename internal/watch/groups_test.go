@@ -379,6 +379,12 @@ func TestAGroupIsHeldAllTheSame(t *testing.T) {
 			w.live(30*time.Second, true, true)
 			return network0
 		},
+		"holds were off before an Update": func(t *testing.T, w *town) reap.Group {
+			require.NoError(t, w.update(func(cfg *testConfig) { cfg.OutageGrace = -1 }))
+			w.live(time.Second, true, true)
+			require.NoError(t, w.update(func(cfg *testConfig) { cfg.OutageGrace = 0 }))
+			return network0
+		},
 		"all groups ended, as by an Update that sets no idle timeout": func(_ *testing.T, w *town) reap.Group {
 			w.setName("proxy")
 			w.live(60*time.Second, true, true)

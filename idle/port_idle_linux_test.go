@@ -170,7 +170,7 @@ func TestAWriteInOnIdleIsActivity(t *testing.T) {
 			}
 			return gnet.None
 		}
-		other.ReadTimeout, other.Tick = limitOf, tickOf
+		other.ReadTimeout, other.Tick, other.OutageGrace = limitOf, tickOf, -1
 		r := middleware(t, e, other)
 		addr := engine.Serve(t, r, e.booted, "tcp://127.0.0.1:0", gnet.WithNumEventLoop(1))
 		dial(t, addr)

@@ -201,8 +201,9 @@ func TestTargetMustEcho(t *testing.T) {
 	}
 }
 
-func TestInterruptedSearchTellsWhatItKnows(t *testing.T) {
-	t.Parallel()
+func TestInterruptedSearchTellsWhatItKnows(t *testing.T) { fair.TryParallel(t, testInterrupted) }
+
+func testInterrupted(t testing.TB) {
 	ctx, stop := context.WithTimeout(t.Context(), 1500*time.Millisecond)
 	defer stop()
 	began := time.Now()

@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/binary"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -15,6 +14,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -651,24 +651,20 @@ func (c *slowWriter) Write(b []byte) (int, error) {
 }
 
 // TestALastAnswerIsNotAwaitedForEver has clients that do not read the last answer. One resets the
-// connection, and the other one has a connection that becomes exempt.
+// connection, and the one of MaxAge becomes exempt in its last request.
 func TestALastAnswerIsNotAwaitedForEver(t *testing.T) {
 	t.Parallel()
-	for _, resets := range []bool{true, false} {
-		t.Run(fmt.Sprintf("resets=%t", resets), func(t *testing.T) {
+	for name, cfg := range map[string]Config{
+		"resets": {ReadTimeout: time.Hour, CloseGrace: time.Minute},
+		"exempt": {CloseGrace: time.Second, MaxAge: time.Second, MaxAgeGrace: time.Hour, Goodbye: func(net.Conn, *ReapError) {}},
+	} {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			cfg := Config{ReadTimeout: time.Hour, CloseGrace: time.Second}
-			if resets {
-				cfg.CloseGrace = time.Hour
-			}
 			var s *site
-			answering := make(chan struct{})
+			var requests atomic.Int32
 			s = newSite(t, cfg, func(w http.ResponseWriter, r *http.Request) {
-				if c := ConnOf(r.Context()); s.Reason(c) != nil {
-					close(answering)
-					if handle, err := s.Conn(c); err == nil && !resets {
-						handle.Exempt(true)
-					}
+				if requests.Add(1) == 2 {
+					s.conn(ConnOf(r.Context())).Exempt(name == "exempt")
 					_, _ = w.Write(make([]byte, 3<<20))
 				}
 			})
@@ -677,17 +673,25 @@ func TestALastAnswerIsNotAwaitedForEver(t *testing.T) {
 			require.NoError(t, c.SetReadBuffer(8<<10))
 			_, err := io.WriteString(c, preface+getOn(1))
 			require.NoError(t, err)
-			var found Inspection
-			eventually(t, "the connection is watched", func() bool {
-				found, err = s.Inspect(t.Context(), Query{Limit: 1})
-				return err == nil && len(found.Connections) == 1
-			})
-			require.NoError(t, s.Kick(t.Context(), found.Connections[0].ID))
+			for f := (frame{}); f.kind != headersFrame; {
+				f, _, err = readFrame(c)
+				require.NoError(t, err)
+			}
+			for range 7 { // it is not idle, and becomes older than MaxAge
+				time.Sleep(quiet / 5)
+				_, err = io.WriteString(c, pingFrame)
+				require.NoError(t, err)
+			}
+			if name == "resets" {
+				found, err := s.Inspect(t.Context(), Query{Limit: 1})
+				require.NoError(t, err)
+				require.NoError(t, s.Kick(t.Context(), found.Connections[0].ID))
+			}
 			_, err = io.WriteString(c, getOn(3))
 			require.NoError(t, err)
-			<-answering
+			eventually(t, "the last answer has begun", func() bool { return requests.Load() == 2 })
 			time.Sleep(quiet / 2)
-			if resets {
+			if name == "resets" {
 				require.NoError(t, c.SetLinger(0))
 				require.NoError(t, c.Close())
 			}

@@ -67,5 +67,8 @@ func Parse(text string, i int) Number {
 		return Number{math.MaxUint64, true}
 	}
 	n, err := strconv.ParseUint(fields[i], 10, 64)
-	return Number{n, err == nil}
+	if err != nil { // n is not 0 if the number is too large
+		return Number{}
+	}
+	return Number{n, true}
 }

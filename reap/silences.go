@@ -17,9 +17,9 @@ type Silences struct {
 	Dead        uint64        // of them, those that the Reaper closed for their silence
 	DeadFor     float64       // the sum of the silences of the dead, in seconds
 
-	// Living counts a connection by the longest of its silences that a byte of the peer ended, Ended
-	// by the last one, if the peer or an error closed it, except in idlenet. They have 32 numbers for
-	// each doubling of the silence, from a millisecond on.
+	// Living counts a connection by the longest of its silences that a byte of the peer ended.
+	// Ended counts one that the peer or an error closed, by its last silence; not in idlenet.
+	// Both have 32 numbers for each doubling of the silence, from a millisecond on.
 	Living, Ended []uint32
 
 	// Sampled says that messages are not seen, as in package idlenet. A silence counts then as it

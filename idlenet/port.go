@@ -75,9 +75,10 @@ func (s *shard) Ping(id uint32, n *conn) (sent bool) {
 		return false
 	}
 	n.Own |= pinging
-	handle, ping, c := s.handle(id, n), s.config().Heartbeat.Ping, n.Front.conn()
+	handle, ping, c, nth := s.handle(id, n), s.config().Heartbeat.Ping, n.Front.conn(), n.Pings()
 	s.calls = append(s.calls, func() {
-		s.reaper.spawn(func() {
+		s.reaper.spawn(func() { // a stop may delay it
+			handle.with(func(s *shard, _ uint32, n *conn) { n.SendPing(&s.Watcher.Clock, nth) })
 			ping(c)
 			handle.with(func(_ *shard, _ uint32, n *conn) { n.Own &^= pinging })
 		})

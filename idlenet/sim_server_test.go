@@ -349,7 +349,7 @@ func (l *simLife) serverCloses() {
 func (w *simWorld) ping(c net.Conn) {
 	l := w.lifeOf(c)
 	isPrompt := w.Kind == sim.Calm // otherwise a stop after the verdict may delay the call
-	l.Pinged(min(w.spawnedAt, l.Judged), isPrompt && !l.LosesInput())
+	l.Pinged(w.calledAt, isPrompt && !l.LosesInput())
 	l.Sock.Write(4)
 }
 

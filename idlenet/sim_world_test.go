@@ -29,6 +29,8 @@ var simTraits = sim.Traits{
 		100510, // a reset discarded bytes after which pings are counted
 		312157, // an outage ended just before an Update, and was too short afterwards
 		909196, // an address was used again while a ping for it waited
+
+		1795858591475672907, // two stops in a row delayed a ping until two others were due
 	},
 	Counts: []string{"told to close", "requests after the end", "closed by the Listener", "closed at a question", "addresses used again", "hand-overs"},
 	Never:  []string{reap.OverLimit.Error()},
@@ -53,7 +55,7 @@ type simWorld struct {
 	ends       bool          // no connection is accepted any more
 	inspecting bool          // no verdict follows a question to the kernel
 	spawned    int           // calls that wait; an address is not used again meanwhile
-	spawnedAt  time.Duration // the running call was spawned then
+	calledAt   time.Duration // the running call began then
 
 	quiet      bool // no server closes by chance
 	slowCalls  bool
@@ -216,11 +218,10 @@ func (w *simWorld) startJudge() {
 
 // spawn takes the place of the go statement.
 func (w *simWorld) spawn(call func()) {
-	at := w.Now
 	w.spawned++
 	w.Later(w.Now+w.UpTo(100*time.Microsecond), func() {
 		w.spawned--
-		w.spawnedAt = at
+		w.calledAt = w.Now
 		call()
 	})
 }

@@ -146,6 +146,17 @@ func (s *State) Ping(clock *mono.Clock, f *verdict.Facts, now mono.Time) {
 	s.missed, s.pinged = uint8(f.Missed+1), clock.Pack(now)
 }
 
+// Pings returns how many pings were recorded since the last answer.
+func (s *State) Pings() uint8 { return s.missed }
+
+// SendPing records that a ping is sent now that was recorded as the nth since the last answer. What
+// was recorded while it waited to be sent does not count.
+func (s *State) SendPing(clock *mono.Clock, n uint8) {
+	if s.missed > 0 && !s.Is(Leaving) {
+		s.missed, s.pinged = min(s.missed, n), clock.PackNow()
+	}
+}
+
 // Leave records that the connection gets its goodbye.
 func (s *State) Leave(clock *mono.Clock, now mono.Time) {
 	s.set(Leaving, true)

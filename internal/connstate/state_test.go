@@ -117,6 +117,21 @@ func TestEachInstantIsAFactOfItsOwn(t *testing.T) {
 	c.Ping(&c.clock, &f, c.now)
 	require.Equal(t, 1, c.facts().Missed)
 	require.Equal(t, c.now, c.facts().LastPing)
+	nth := c.Pings()
+	c.pass(tick)
+	f.Missed = 1
+	c.Ping(&c.clock, &f, c.now) // while the first one waits
+	c.pass(tick)
+	c.SendPing(&c.clock, nth)
+	require.Equal(t, 1, c.facts().Missed)
+	require.Equal(t, c.now, c.facts().LastPing)
+	c.pass(tick)
+	c.Alive(&c.clock)
+	alive := c.now
+	c.pass(tick)
+	c.SendPing(&c.clock, nth) // it has been answered
+	require.Zero(t, c.facts().Missed)
+	require.Equal(t, alive, c.facts().LastPing)
 	c.pass(tick)
 	c.Alive(&c.clock)
 	require.Zero(t, c.facts().Missed)

@@ -213,9 +213,7 @@ func (l *Life) earlyHeartbeat() string {
 	if t.noPings {
 		return "heartbeat timeout: net/http serves the connection"
 	}
-	// A stop may delay the call of Ping until the next one is due, which is not made then.
-	delayed := When(!l.w.Traits.Loops && l.w.Kind != Calm, 1)
-	if t.pings+delayed < h.MaxMissed && !l.LosesInput() {
+	if t.pings < h.MaxMissed && !l.LosesInput() {
 		return fmt.Sprintf("heartbeat timeout: %d pings were sent since the peer was last heard, limit %d", t.pings, h.MaxMissed)
 	}
 	// A short stop, which is no outage, may delay the ping.

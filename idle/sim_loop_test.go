@@ -242,9 +242,9 @@ func (c *simConn) read() {
 
 func (c *simConn) traffic() gnet.Action {
 	c.el.Handles, c.el.Sheds = c.life, 0
-	defer func() { c.el.Handles = nil }()
 	action := c.el.w.reaper.OnTraffic(c)
-	if action == gnet.None {
+	if action == gnet.None { // otherwise it is closed
+		c.el.Handles = nil
 		c.checkHigh()
 	}
 	return action

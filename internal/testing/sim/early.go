@@ -312,7 +312,8 @@ func (l *Life) activity(t *Truth, k reap.Reason) (earliest, latest time.Duration
 
 // checkReason checks that no other limit was reached clearly before the limit of the reason.
 func (l *Life) checkReason(k reap.Reason) {
-	if k > verdict.LastDue || k == reap.WriteIdle || k == reap.BelowMinRate || l.w.Failed() {
+	if k > verdict.LastDue || k == reap.WriteIdle || k == reap.BelowMinRate || l.w.Failed() ||
+		verdict.IsIdle(k) && l.LosesInput() {
 		return
 	}
 	defer func(now Truth) { l.now = now }(l.now)

@@ -99,6 +99,7 @@ type Life struct {
 	OpenedAt   time.Duration // the opening has begun, or has returned if it has
 	OpenedFrom time.Duration // the server's code for the opening has returned
 	IsOpen     bool          // it was opened and not closed
+	closedAt   time.Duration
 	Ended      *reap.Error   // the front end has ended the connection
 	closing    reap.Reason   // OnIdle has returned Close for it
 	KickedAt   time.Duration // Kick was called
@@ -172,7 +173,7 @@ func (l *Life) Closed() {
 	if !l.IsOpen {
 		l.w.Violate(l, "a connection is closed once", "it is closed again")
 	}
-	l.IsOpen = false
+	l.IsOpen, l.closedAt = false, l.w.Now
 	l.w.Open--
 }
 

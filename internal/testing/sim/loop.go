@@ -162,9 +162,10 @@ func (w *World) watchOutput() {
 	}
 }
 
-// mayCount returns the most output that the server may still count for a connection.
-func (l *Life) mayCount() (most int) {
-	if !l.IsOpen || l.now.exempt {
+// mayCount returns the most output that the server may have counted for a connection at the
+// judgement of another.
+func (l *Life) mayCount(judged time.Duration) (most int) {
+	if !l.IsOpen && l.closedAt < judged || l.now.exempt {
 		return 0
 	}
 	from := l.lastCheck()
@@ -202,7 +203,7 @@ func (l *Life) earlyTotal(e *reap.Error) string {
 	most := t.outbound
 	for _, other := range w.All {
 		if other != l {
-			most += other.mayCount()
+			most += other.mayCount(l.Judged)
 		}
 	}
 	least := total

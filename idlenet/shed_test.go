@@ -309,16 +309,18 @@ func TestAPlaceIsGivenBackOnce(t *testing.T) {
 }
 
 func TestADialledConnectionHasNoPlaceOfASource(t *testing.T) {
-	w := newQuietWorld(t, Config{MaxConnections: 1, Sources: sourcelimit.Limits{Connections: 2}})
+	w := newQuietWorld(t, Config{Sources: sourcelimit.Limits{Connections: 2}})
 	w.Sleep(w.Slack())
 	w.accept().serverCloses()
+	w.Sleep(w.Slack())
+	w.accept()
 	w.accept()
 	require.Zero(t, w.N["refused"], "a closed connection has none")
 	dialled := w.NewLife().Conn.(*simLife)
 	c, err := w.ln.Watch(dialled.conn)
 	require.NoError(t, err)
 	w.ln.ConnState(c, http.StateClosed)
-	require.Equal(t, 1, w.ln.Connections())
+	require.Equal(t, 2, w.ln.Connections())
 	w.next = w.NewLife().Conn.(*simLife).conn
 	_, err = w.ln.Accept()
 	require.ErrorIs(t, err, io.EOF, "the connection is refused, and no other one waits")

@@ -349,6 +349,13 @@ func TestNoOutagePutsOffTheHardLimit(t *testing.T) {
 	require.Equal(t, Verdict{Act: End, Reason: reap.OverLimit, Next: v.Next}, v)
 }
 
+func TestASilenceOfAGroupHoldsNoHandshake(t *testing.T) {
+	lim, f := testLimits(), testFacts()
+	lim.Handshake, lim.Grace, lim.Hold, f.Opened = 10*second, time.Hour, time.Hour, At(second)
+	v := lim.Judge(f, &Away{Group: &Away{HeldSince: 2 * second, Holds: []mono.Time{2 * second}}}, 11*second)
+	require.Equal(t, reap.NoHandshake, v.Reason)
+}
+
 func TestAHoldLastsOneMoreLimitLessThreeTicks(t *testing.T) {
 	held := &Away{HeldSince: 20 * second, Holds: []mono.Time{20 * second, 1000 * second}}
 	for _, tc := range []struct {

@@ -144,9 +144,11 @@ func (lim *Limits) fair(r Reason, d deadline, f *Facts, away *Away, now mono.Tim
 // heldUntil returns the deadline after the silences that last. Each of them counts that has begun
 // before the end of the one before it.
 func (lim *Limits) heldUntil(due mono.Time, d deadline, whole time.Duration, heard mono.Time, away *Away) mono.Time {
-	most := due.Add(lim.Hold)
-	due = max(due, min(lim.holdEnd(away.HeldSince, d, whole, heard, away), most))
-	for _, since := range away.Holds {
+	most, holds := due.Add(lim.Hold), away.Holds
+	if len(holds) == 0 {
+		holds = []mono.Time{away.HeldSince}
+	}
+	for _, since := range holds {
 		if since <= due {
 			due = max(due, min(lim.holdEnd(since, d, whole, heard, away), most))
 		}

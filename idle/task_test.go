@@ -283,19 +283,24 @@ func TestTheMonitorGetsTheLatestRead(t *testing.T) {
 	}
 }
 
-// TestASlowHandlerBlocksTheLoop calls the handler in a task, and in OnTraffic while no task waits.
+// TestASlowHandlerBlocksTheLoop calls the handler in a task, at a deadline and before it, and in
+// OnTraffic while no task waits.
 func TestASlowHandlerBlocksTheLoop(t *testing.T) {
 	const tick, blocked = 100 * time.Millisecond, time.Second
-	for name, timeout := range map[string]time.Duration{"task": time.Second, "OnTraffic": 0} {
+	for name, timeout := range map[string]time.Duration{"task": time.Second, "shed": 0, "OnTraffic": 0} {
 		e, s := newEcho(), (*handSite)(nil)
 		e.traffic = func(gnet.Conn) gnet.Action { s.block(blocked); return gnet.None }
 		slow := func(gnet.Conn, *ReapError) []byte { s.block(blocked); return nil }
-		s = newHandSite(t, e, Config{ReadTimeout: timeout, HandshakeTimeout: time.Hour, Tick: tick, Goodbye: slow})
+		s = newHandSite(t, e, Config{ReadTimeout: timeout, HandshakeTimeout: time.Hour, MaxConnections: 9, Tick: tick, Goodbye: slow})
 		c := s.open(2)[1]
 		handle(s.Reaper, c).Ready()
 		handle(s.Reaper, c).Exempt(true)
 		s.pass(t, 2*time.Second)
-		if name == "OnTraffic" {
+		switch name {
+		case "shed":
+			require.NoError(t, setMax(s.Reaper, 1))
+			s.pass(t, tick)
+		case "OnTraffic":
 			s.receive(c)
 		}
 		l, _, _, _ := s.watched(c)

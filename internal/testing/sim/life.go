@@ -95,6 +95,7 @@ type Life struct {
 	chosenAt  time.Duration
 	askedFrom time.Duration // the verdict is as of this time; a stop may delay the question itself
 
+	answeredAt time.Duration // the server has read its clock after the last question
 	acceptedAt time.Duration // the kernel has accepted the connection
 	OpenedAt   time.Duration // the opening has begun, or has returned if it has
 	OpenedFrom time.Duration // the server's code for the opening has returned

@@ -162,10 +162,9 @@ func (w *World) watchOutput() {
 	}
 }
 
-// mayCount returns the most output that the server may have counted for a connection at the
-// judgement of another.
-func (l *Life) mayCount(judged time.Duration) (most int) {
-	if !l.IsOpen && l.closedAt < judged || l.now.exempt {
+// mayCount returns the most output that the server may have counted for a connection at an instant.
+func (l *Life) mayCount(at time.Duration) (most int) {
+	if !l.IsOpen && l.closedAt < at || l.now.exempt {
 		return 0
 	}
 	from := l.lastCheck()
@@ -203,7 +202,7 @@ func (l *Life) earlyTotal(e *reap.Error) string {
 	most := t.outbound
 	for _, other := range w.All {
 		if other != l {
-			most += other.mayCount(l.Judged)
+			most += other.mayCount(l.answeredAt)
 		}
 	}
 	least := total

@@ -230,8 +230,10 @@ func (w *World) Elapsed() mono.Time {
 			at = w.Now // half of the stops come before the reading, half after it
 		}
 	}
-	if l := w.asked; l != nil && w.Now-l.Judged > time.Millisecond {
-		l.now.anySent = w.Now // the server cannot know how old the answer is
+	if l := w.asked; l != nil {
+		if l.answeredAt = w.Now; w.Now-l.Judged > time.Millisecond {
+			l.now.anySent = w.Now // the server cannot know how old the answer is
+		}
 	}
 	w.asked, w.readAt = nil, at
 	return mono.Time(at)

@@ -312,7 +312,6 @@ func TestADialledConnectionHasNoPlaceOfASource(t *testing.T) {
 	w := newQuietWorld(t, Config{Sources: sourcelimit.Limits{Connections: 2}})
 	w.Sleep(w.Slack())
 	w.accept().serverCloses()
-	w.Sleep(w.Slack())
 	w.accept()
 	w.accept()
 	require.Zero(t, w.N["refused"], "a closed connection has none")

@@ -2,6 +2,7 @@ package machine
 
 import (
 	"net"
+	"os"
 	"testing"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/internal/testing/needs"
+	"github.com/idlewheel/idlewheel/internal/testing/sockets"
 )
 
 func TestTargetSockets(t *testing.T) {
@@ -61,4 +63,22 @@ func wantSockets(t *testing.T, port, want int, why string) {
 		require.NoError(c, err)
 		require.Equal(c, want, n)
 	}, 5*time.Second, time.Millisecond, why)
+}
+
+func TestListeningPorts(t *testing.T) {
+	for _, network := range []string{"tcp4", "tcp"} {
+		ln := sockets.Listen(t, network, "localhost:0")
+		port := ln.Addr().(*net.TCPAddr).Port
+		ports, err := ListeningPorts(os.Getpid())
+		require.NoError(t, err)
+		require.Contains(t, ports, port)
+		ports, _ = ListeningPorts(os.Getppid()) // it may belong to another user
+		require.NotContains(t, ports, port)
+		require.NoError(t, ln.Close())
+		ports, err = ListeningPorts(os.Getpid())
+		require.NoError(t, err)
+		require.NotContains(t, ports, port)
+	}
+	_, err := ListeningPorts(-1)
+	require.ErrorIs(t, err, os.ErrNotExist)
 }

@@ -9,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/idlewheel/idlewheel/loadtest/internal/proc"
 )
 
 func TestUsageOfThisProcess(t *testing.T) {
@@ -71,4 +73,10 @@ func TestCPUTime(t *testing.T) {
 	} {
 		require.Equal(t, want, cpuTime(stat), "%q", stat)
 	}
+}
+
+func TestKernelMemory(t *testing.T) {
+	slab := proc.System().FieldAfter("meminfo", "Slab:", 0)
+	require.True(t, slab.Known)
+	require.InEpsilon(t, slab.N<<10, KernelMemory(), 0.5, "without traffic it is almost entirely slabs")
 }

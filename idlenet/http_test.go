@@ -728,9 +728,12 @@ func TestARequestWaitsForTheGoAway(t *testing.T) {
 		s.calls = nil
 	})
 	l.Sock.Peer.Send(1)
-	w.Sleep(100 * time.Millisecond)
-	w.ln.with(l.c, func(s *shard, id uint32, n *conn) {
-		s.leave(id, n, w.Elapsed())
-		require.Empty(t, s.calls, "something has just been sent")
-	})
+	l.reading = false
+	for _, age := range []time.Duration{100 * time.Millisecond, 2 * quiet} { // of a byte that waits
+		w.Sleep(age)
+		w.ln.with(l.c, func(s *shard, id uint32, n *conn) {
+			s.leave(id, n, w.Elapsed())
+			require.Empty(t, s.calls, age)
+		})
+	}
 }

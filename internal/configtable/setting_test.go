@@ -32,6 +32,8 @@ func TestEachRowIsComplete(t *testing.T) {
 	testRows(t, configtable.Server, new(server.Config))
 	require.Empty(t, configtable.Idle.NameOf("Heartbeat.Ping"))
 	require.Empty(t, configtable.Server.NameOf("Handler"))
+	changes := configtable.Idle.Changes(new(idle.Config), &idle.Config{ReadTimeout: time.Hour})
+	require.Equal(t, "[read-timeout=1h0m0s]", changes.String())
 	for _, s := range configtable.Server {
 		for _, other := range configtable.Idle {
 			require.NotEqual(t, other.Name, s.Name)

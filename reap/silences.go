@@ -55,7 +55,7 @@ func (s *Silences) Text(timeout time.Duration) string {
 		least = "at least "
 	}
 	text := fmt.Sprintf("In the last %v a timeout of %v would have cut %s%d of %d living connections",
-		s.Window.Round(time.Second), timeout, least, cut, s.Connections-min(s.Dead, s.Connections))
+		s.Window.Round(time.Second), timeout, least, cut, s.Connections)
 	if s.Dead > 0 {
 		way := "sooner"
 		if sooner = sooner.Round(100 * time.Millisecond); sooner < 0 {

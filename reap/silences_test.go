@@ -12,7 +12,7 @@ import (
 
 func TestTextSaysWhatATimeoutWouldHaveDone(t *testing.T) {
 	s := Silences{
-		Window: 50 * time.Minute, Timeout: time.Minute, Least: 4 * time.Second, Connections: 10212,
+		Window: 50 * time.Minute, Timeout: time.Minute, Least: 4 * time.Second, Connections: 10000,
 		Dead: 212, DeadFor: 212 * 61, Living: make([]uint32, silence.Buckets),
 	}
 	s.Living[silence.Bucket(39*time.Second)], s.Living[silence.Bucket(41*time.Second)] = 4, 3
@@ -31,7 +31,7 @@ func TestTextSaysWhatATimeoutWouldHaveDone(t *testing.T) {
 		assert.Equal(t, test.want, s.Text(test.timeout))
 	}
 	s.Dead, s.Sampled = 0, true
-	assert.Equal(t, begin+"40s would have cut at least 3 of 10212 living connections.", s.Text(40*time.Second))
+	assert.Equal(t, begin+"40s would have cut at least 3 of 10000 living connections.", s.Text(40*time.Second))
 	s.Connections = 0
 	assert.Equal(t, "Not enough is known yet about a timeout of 40s.", s.Text(40*time.Second))
 }

@@ -13,6 +13,9 @@ func (s *Shard[C]) Follow(set *Settings) (changed bool) {
 	} else { // only some connections are adapted to the last ones
 		s.previous = s.previous.joined(s.Set, set)
 	}
+	if s.Set != nil && s.Set.idleTimeout() != set.idleTimeout() {
+		s.silences.restart(s.clock.Elapsed())
+	}
 	s.Set, s.LeastSilence = set, set.leastSilence()
 	s.Groups.due, s.Groups.pass = 0, 0
 	if s.adapted, s.toAdapt = 0, s.Len(); s.Open == 0 {

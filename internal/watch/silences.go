@@ -20,7 +20,8 @@ const (
 // silences are the silences in two windows that overlap. The first one is older. The owner of the
 // Shard owns them: 13.6 KiB.
 type silences struct {
-	began   mono.Time // of the Shard
+	began   mono.Time // of the Shard, or when another idle timeout was followed
+	skipped uint16    // periods that other idle timeouts have ended
 	period  uint16    // in which the second window began
 	windows [2]silenceWindow
 }
@@ -43,12 +44,16 @@ type longest struct {
 
 // turnSilences begins the windows of now.
 func (s *Shard[C]) turnSilences() {
-	all, period := &s.silences, uint16(s.clock.Elapsed()/mono.Time(silencePeriod))
+	all := &s.silences
+	period := all.skipped + uint16(s.clock.Elapsed()/mono.Time(silencePeriod))
 	for range min(period-all.period, 2) {
 		all.windows[0], all.windows[1] = all.windows[1], silenceWindow{closed: s.Counters.Closed}
 	}
 	all.period = period
 }
+
+// restart begins both windows again. Shorter or longer silences are counted from now on.
+func (all *silences) restart(now mono.Time) { all.began, all.skipped = now, all.skipped+2 }
 
 // idleTimeout returns the timeout that silences are compared with, 0 if there is none.
 func (set *Settings) idleTimeout() time.Duration { return cmp.Or(set.Common.Read, set.Common.All) }

@@ -21,44 +21,39 @@ import (
 func serveShape(t *testing.T, peers int, next func(*rand.Rand, float64, int) float64, timeout time.Duration, asking bool) *testPort {
 	t.Helper()
 	cfg := testConfig{ReadTimeout: timeout, Tick: 200 * time.Millisecond, OutageGrace: -1}
-	p := newTestPort(t, cfg)
-	if asking {
-		p = newAskingPort(t, cfg)
-	}
 	type peer struct {
-		id       uint32
 		c        *testConn
-		opened   mono.Packed
 		r        *rand.Rand
 		x        float64
 		n        int
 		last, at mono.Time
 	}
 	all, byConn := make([]*peer, peers), map[*testConn]*peer{}
-	p.now = 1
-	p.pass(p.Clock.Tick())
-	for i := range all {
-		r := rand.New(rand.NewPCG(7, uint64(i)))
-		all[i] = &peer{r: r, x: r.Float64(), at: p.now.Add(time.Duration(3e9 * r.Float64()))}
-		all[i].id, all[i].c = p.open()
-		all[i].opened = all[i].c.Opened()
-		byConn[all[i].c] = all[i]
-	}
+	p := newTestPort(t, cfg)
 	if asking {
+		p = newAskingPort(t, cfg)
 		p.peer = func(c *testConn) verdict.Evidence {
 			one := byConn[c]
 			return verdict.Evidence{Queued: -1, Dated: true, Silent: p.now.Sub(one.last), Received: uint64(one.n)}
 		}
 	}
+	p.now = 1
+	p.pass(p.Clock.Tick())
+	for i := range all {
+		_, c := p.open()
+		r := rand.New(rand.NewPCG(7, uint64(i)))
+		all[i] = &peer{c: c, r: r, x: r.Float64(), at: p.now.Add(time.Duration(3e9 * r.Float64()))}
+		byConn[c] = all[i]
+	}
 	for minute := time.Minute; p.now < mono.Time(15*minute); {
 		due := p.now.Add(p.Clock.Tick() - 1)
 		for i, one := range all {
-			for one.c.Opened() == one.opened && one.at <= due && (i%20 > 0 || one.at < mono.Time(5*minute)) {
+			for one.c.Used() && one.at <= due && (i%20 > 0 || one.at < mono.Time(5*minute)) {
 				one.last = one.at
 				if !asking {
 					record, stamp := p.Record(one.c), p.Clock.Stamp().Short()
 					if stamp-record.Heard >= p.LeastSilence {
-						p.EndSilence(one.id, one.c)
+						p.EndSilence(uint32(i), one.c)
 					}
 					record.Heard = stamp
 				}
@@ -138,7 +133,6 @@ func TestSilencesCountOnlyWhenThePeerCouldBeHeard(t *testing.T) {
 		{"the windows turn before the clock moves", func(p *testPort, c *testConn) {
 			outlive(p, c, 3*timeout, func() {})
 			p.now = p.now.Add(2 * time.Second)
-			p.CountLastSilence(0, c, true)
 		}, 8 * time.Second},
 		{"both windows turn at once", func(p *testPort, c *testConn) { outlive(p, c, 3*silencePeriod, func() {}) }, 2 * time.Second},
 	}
@@ -165,15 +159,24 @@ func TestSilencesCountOnlyWhenThePeerCouldBeHeard(t *testing.T) {
 	}
 }
 
-// TestNothingIsKnownOfALateShard has a loop with its first connection after most of an hour.
-func TestNothingIsKnownOfALateShard(t *testing.T) {
+// TestNothingIsKnownAtFirst has a loop with its first connection after most of an hour, and then
+// another timeout: silences of other lengths have counted before.
+func TestNothingIsKnownAtFirst(t *testing.T) {
 	p := newTestPort(t, testConfig{ReadTimeout: 16 * time.Second})
 	p.now = p.now.Add(50 * time.Minute)
 	p.Shard = Shard[conntable.Record]{}
 	p.Shard.Init(&p.Watcher, 1, p)
-	p.open()
-	p.pass(time.Second)
-	s := p.inspectSilences(t)
-	_, _, known := s.Try(8 * time.Second)
-	require.False(t, known)
+	id, c := p.open()
+	for _, timeout := range []time.Duration{16 * time.Second, 14 * time.Second, 18 * time.Second} {
+		require.NoError(t, p.update(func(cfg *testConfig) { cfg.ReadTimeout = timeout }))
+		for _, want := range []bool{false, true} {
+			c.Touch(p.Shard.clock)
+			p.pass(9 * time.Second)
+			s := p.inspectSilences(t)
+			cut, _, known := s.Try(8 * time.Second)
+			require.Equal(t, want, known)
+			require.Equal(t, want, cut == 1)
+			p.EndSilence(id, c)
+		}
+	}
 }

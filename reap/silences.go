@@ -8,7 +8,8 @@ import (
 )
 
 // Silences tells what other timeouts would have done. Times in which the server could not hear its
-// peers do not count, nor do silences of held and exempt connections.
+// peers do not count, nor do silences of held and exempt connections, and of those with an idle
+// timeout of their own. An event loop without connections tells nothing.
 type Silences struct {
 	Window      time.Duration // that is covered: all of the first hour, then 30 to 60 minutes
 	Timeout     time.Duration // the read or all idle timeout in force, 0 if there is none

@@ -66,6 +66,13 @@ func (set *Settings) leastSilence() mono.ShortStamp {
 	return mono.ShortStamp(max(least/set.Tick, 2))
 }
 
+// isTried reports whether another idle timeout would apply to a connection. SetLimits may have
+// given it its own.
+func (s *Shard[C]) isTried(c *Conn[C]) bool {
+	own, all := s.LimitsOf(c), s.Set.Common
+	return s.Set.idleTimeout() == 0 || own.Read == all.Read && own.All == all.All
+}
+
 // silentFor returns for how long the peer is silent, without times in which it could not be heard.
 func (s *Shard[C]) silentFor(id uint32, c *Conn[C]) time.Duration {
 	now := s.clock.Elapsed()
@@ -79,7 +86,7 @@ func (s *Shard[C]) EndSilence(id uint32, c *Conn[C]) {
 
 // countLiving counts a connection by the bucket of a silence, if that is its longest one.
 func (s *Shard[C]) countLiving(c *Conn[C], bucket uint16) {
-	if c.Held() || c.Is(connstate.Exempt) {
+	if c.Held() || c.Is(connstate.Exempt) || !s.isTried(c) {
 		return
 	}
 	s.turnSilences()
@@ -101,6 +108,9 @@ func (s *Shard[C]) countLiving(c *Conn[C], bucket uint16) {
 
 // CountLastSilence counts a connection that is reaped as dead, or ended by the peer or an error.
 func (s *Shard[C]) CountLastSilence(id uint32, c *Conn[C], isDead bool) {
+	if !s.isTried(c) {
+		return
+	}
 	s.turnSilences()
 	lasted := s.silentFor(id, c)
 	for i := range s.silences.windows {

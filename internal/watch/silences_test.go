@@ -3,6 +3,7 @@ package watch
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -126,6 +127,10 @@ func TestSilencesCountOnlyWhenThePeerCouldBeHeard(t *testing.T) {
 			p.now = p.now.Add(20 * time.Second)
 			p.pass(4 * time.Second)
 		}, 8 * time.Second},
+		{"a timeout of its own", func(p *testPort, c *testConn) {
+			_ = p.SetLimits(0, c, reap.ConnLimits{ReadTimeout: time.Minute})
+			p.pass(8 * time.Second)
+		}, 0},
 		{"a request is served", func(p *testPort, c *testConn) { c.Hold(); p.pass(8 * time.Second) }, 0},
 		{"the older window is over", func(p *testPort, c *testConn) {
 			outlive(p, c, 2*silencePeriod, func() { p.CountLastSilence(0, c, true) })
@@ -154,7 +159,7 @@ func TestSilencesCountOnlyWhenThePeerCouldBeHeard(t *testing.T) {
 			assert.True(t, silencePeriod-time.Minute < s.Window && s.Window < 2*silencePeriod, "%v", s.Window)
 			assert.EqualValues(t, 1, s.Connections)
 			p.CountLastSilence(id, c, false)
-			assert.Contains(t, p.inspectSilences(t).Ended, uint32(1))
+			assert.Equal(t, c.LimitsID == 0, slices.Contains(p.inspectSilences(t).Ended, 1))
 		})
 	}
 }

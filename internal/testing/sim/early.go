@@ -310,6 +310,12 @@ func (l *Life) activity(t *Truth, k reap.Reason) (earliest, latest time.Duration
 	return max(t.arrival, t.newSent, t.anewFrom), max(t.heard(), t.anySent)
 }
 
+// mayStay reports whether a connection with an activity may stay beyond an idle timeout. Reads are
+// not recorded far back.
+func (l *Life) mayStay(k reap.Reason, active time.Duration) bool {
+	return l.Keeps || k == reap.WriteIdle || l.w.Now-active > 2048*l.w.Set.Tick
+}
+
 // checkReason checks that no other limit was reached clearly before the limit of the reason.
 func (l *Life) checkReason(k reap.Reason) {
 	if k > verdict.LastDue || k == reap.WriteIdle || k == reap.BelowMinRate || l.w.Failed() ||
@@ -321,9 +327,7 @@ func (l *Life) checkReason(k reap.Reason) {
 	mine := l.rule(k, &l.now)
 	for other := verdict.First; other <= verdict.LastDue; other++ {
 		r := l.rule(other, &l.now)
-		// Reads are not recorded far back.
-		mayStay := verdict.IsIdle(other) && (l.Keeps || other == reap.WriteIdle || l.w.Now-r.to > 2048*l.w.Set.Tick)
-		if other == k || r.limit == 0 || r.vague || mayStay {
+		if other == k || r.limit == 0 || r.vague || verdict.IsIdle(other) && l.mayStay(other, r.to) {
 			continue
 		}
 		away := When(r.stage != 0, l.absence(r.stage)) // the server may have been away then

@@ -138,6 +138,7 @@ func TestSilencesCountOnlyWhenThePeerCouldBeHeard(t *testing.T) {
 		{"the windows turn before the clock moves", func(p *testPort, c *testConn) {
 			outlive(p, c, 3*timeout, func() {})
 			p.now = p.now.Add(2 * time.Second)
+			p.CountLastSilence(0, c, true)
 		}, 8 * time.Second},
 		{"both windows turn at once", func(p *testPort, c *testConn) { outlive(p, c, 3*silencePeriod, func() {}) }, 2 * time.Second},
 	}

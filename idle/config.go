@@ -158,11 +158,11 @@ type Config struct {
 //
 // One answer may be larger than Hard. If one call of OnTraffic or OnOpen adds more than Hard to a
 // connection with less, or all writes between two checks do, the peer gets time: it must take Hard
-// bytes in each ten seconds until no more than Hard waits. More than Hard on top of the least that
-// has waited closes the connection at once, such as a second large answer. Small answers may follow
-// a large one, until half of Hard waits. Times in which the server stood still or the event loop
-// was blocked do not count. So set Hard to what your slowest client takes in ten seconds, above the
-// answers to small requests that a client may send at once.
+// bytes, 1 MiB at most, in each ten seconds until no more than Hard waits. More than Hard on top of
+// the least that has waited closes the connection at once, such as a second large answer. Small
+// answers may follow a large one, until half of Hard waits. Times in which the server stood still
+// or the event loop was blocked do not count. So set Hard to what your slowest client takes in ten
+// seconds, above the answers to small requests that a client may send at once.
 //
 // Hard and Total are checked after each OnTraffic and OnOpen. For output that other goroutines
 // write, they are checked once a second, and Soft four times in SoftFor; while an event loop hears

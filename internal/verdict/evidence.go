@@ -163,7 +163,7 @@ func (lim *Limits) checkLarge(f *Facts, ev *Evidence, now mono.Time) {
 	case f.Output <= hard/2 || f.Output <= hard && l.Since == 0:
 		*l = Large{}
 	case l.Since != 0:
-		if taken >= l.Taken+uint64(hard) {
+		if taken >= l.Taken+uint64(min(hard, LargePart)) {
 			l.Since, l.Taken = now, taken
 		}
 		l.Least = min(l.Least, f.Output)

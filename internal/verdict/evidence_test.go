@@ -162,6 +162,15 @@ func TestCheckOutput(t *testing.T) {
 
 // TestSentBytesCountThoughTheirAcknowledgementIsLost sends bytes that are retransmitted until an
 // acknowledgement comes. A kernel that counts sent bytes distinguishes the two.
+func TestAHighLimitAsksForNoFasterPeer(t *testing.T) {
+	lim, now := &Limits{Output: Output{Hard: 64 << 20}}, 20*mono.Time(second)
+	for acked, want := range map[uint64]mono.Time{LargePart: now, LargePart - 1: 1} {
+		f := &Facts{Output: 100 << 20, Large: Large{Since: 1, Least: 100 << 20}}
+		lim.CheckOutput(f, &Evidence{Dated: true, Counted: true, Acked: acked, Queued: 1}, new(uint32), now)
+		require.Equal(t, want, f.Large.Since)
+	}
+}
+
 func TestSentBytesCountThoughTheirAcknowledgementIsLost(t *testing.T) {
 	lim := testLimits()
 	lim.Write = 2 * second

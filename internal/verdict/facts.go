@@ -59,9 +59,9 @@ type Facts struct {
 }
 
 // A Large is output above the hard limit that has come at once, as one answer does. The peer cannot
-// have taken it yet, so it gets LargeFor for each part of it that is as large as the limit.
+// have taken it yet, so it gets LargeFor for each part that is as large as the limit, or LargePart.
 type Large struct {
-	Since   mono.Time // the peer has taken fewer bytes than the limit since then; 0 if none is large
+	Since   mono.Time // the peer has taken less than such a part since then; 0 if none is large
 	Taken   uint64    // counts the bytes that it had taken then
 	Least   int       // the least output in the buffer of the event loop at a check since it came
 	Written uint64    // counts the bytes written until the last check; 0 if none waited

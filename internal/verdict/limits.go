@@ -84,8 +84,10 @@ const (
 	// that hears nothing it is quietPoll.
 	hardPoll  = time.Second
 	quietPoll = 8 * time.Second
-	// LargeFor is the time in which the peer must take Hard bytes of a Large.
-	LargeFor = 10 * time.Second
+	// LargeFor is the time in which the peer must take Hard bytes of a Large, LargePart at most: a
+	// higher limit must not ask for a faster peer.
+	LargeFor  = 10 * time.Second
+	LargePart = 1 << 20
 	// pollsPerLimit is the number of checks of output within the time that it may wait.
 	pollsPerLimit = 4
 	// holdPolls is the number of reviews of a held verdict within the limit.

@@ -116,7 +116,7 @@ func (l *Life) earlyHard(limit int) string {
 			taken += n.n
 		}
 	}
-	if taken >= limit && l.w.Family == TCP {
+	if taken >= min(limit, verdict.LargePart) && l.w.Family == TCP {
 		return fmt.Sprintf("over limit: the peer has taken %d bytes of a large answer in %v, limit %d", taken, verdict.LargeFor, limit)
 	}
 	return l.notBefore(reap.OverLimit, l.earliestWithLoop(t.large, verdict.LargeFor))

@@ -357,7 +357,7 @@ func TestASilenceOfAGroupHoldsNoHandshake(t *testing.T) {
 }
 
 func TestAHoldLastsOneMoreLimitLessThreeTicks(t *testing.T) {
-	held := &Away{HeldSince: 20 * second, Holds: []mono.Time{20 * second, 1000 * second}}
+	held := &Away{HeldSince: 20 * second, Holds: []mono.Time{20 * second, 20 * second, 1000 * second}}
 	for _, tc := range []struct {
 		name              string
 		read, hold, grace time.Duration

@@ -21,7 +21,7 @@ oldest: ; @echo $(OLDEST)
 others: ; GOTOOLCHAIN=$(OLDEST) prlimit --nofile=1024:1024 $(ROOTLESS) env -u CI go test -short -count 1 $(OTHERS)
 # The tests with 32 bits (SHORT=-short: their short form), if the kernel runs such programs. Where
 # it does not, EXEC='-exec "qemu-i386 -E GODEBUG=asyncpreemptoff=1"' runs them.
-NARROW = ./idle ./idlenet ./settings ./server ./internal/... ./wheel ./timer ./metrics ./reap ./sourcelimit
+NARROW = ./idle ./idlenet ./settings ./server ./loadtest/... ./internal/... ./wheel ./timer ./metrics ./reap ./sourcelimit
 narrow: export GOARCH = 386
 narrow: export CGO_ENABLED = 0
 narrow: ; if go test $(EXEC) ./internal/prom 2>&1 | grep -q 'exec format error'; then echo "no 32-bit programs run here: make cross checks their types"; else go test $(EXEC) $(SHORT) -count 1 $(NARROW); fi

@@ -55,7 +55,7 @@ func (p *poller) woken() {
 // processor for each wait costs more CPU than the rest of the loop. The wait must be short, because
 // a garbage collection waits for its end.
 func (p *poller) wait(atMost int64) (int, error) {
-	timeout := unix.NsecToTimespec(atMost)
+	timeout := [2]int64{atMost / 1e9, atMost % 1e9} // seconds and nanoseconds, with 32 bits as well
 	n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT2, uintptr(p.fd), uintptr(unsafe.Pointer(&p.events[0])), uintptr(len(p.events)),
 		uintptr(unsafe.Pointer(&timeout)), 0, 0)
 	switch errno {

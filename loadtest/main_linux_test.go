@@ -241,7 +241,9 @@ func TestBeginAt(t *testing.T) {
 			logs[i] = filepath.Join(t.TempDir(), "log")
 			running.Go(func() {
 				f := command(t, t.Context(), flags)
-				assert.Zero(t, f.code, "%s", f.errs)
+				if !assert.Zero(t, f.code, "%s", f.errs) {
+					return
+				}
 				assert.WithinRange(t, f.result.Began, begin, begin.Add(5*time.Second))
 				b, err := json.MarshalIndent(f.result, "", " ")
 				assert.NoError(t, err)
@@ -344,16 +346,15 @@ func TestVanishedConnectionsThatTheTargetKeeps(t *testing.T) {
 }
 
 func TestServerDeathEndsTheRun(t *testing.T) {
-	killed := make(chan struct{})
-	go func() {
-		defer close(killed)
+	var killing sync.WaitGroup
+	defer killing.Wait()
+	killing.Go(func() {
 		// The server is the only child with this verb.
 		server, err := strconv.Atoi(awaitChild("cmdline", "serve"))
 		assert.NoError(t, err)
 		_ = syscall.Kill(server, syscall.SIGKILL)
-	}()
+	})
 	f := command(t, t.Context(), "hold -c 50 --timeout 5s --heartbeat 100ms --hold 1h")
-	<-killed
 	if strings.Contains(f.errs, "no line about its listener") { // it was killed before
 		require.Equal(t, exitCannot, f.code)
 		return

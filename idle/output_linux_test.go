@@ -87,6 +87,7 @@ func TestAReaderOfOneLargeAnswerIsNotCutOff(t *testing.T) {
 				}
 				s := newSite(t, Config{OutputLimit: OutputLimit{Hard: 1 << 20}}, func(s *site) { s.open = flood(size << 20) })
 				var reading sync.WaitGroup
+				t.Cleanup(reading.Wait) // after the closes
 				for range readers {
 					c := dial(t, s.addr)
 					if rate > 0 {

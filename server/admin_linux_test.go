@@ -27,6 +27,18 @@ func get(t testing.TB, s *Server, path string, token ...string) (status int, bod
 	return send(t, s, "GET", path, "", token...)
 }
 
+// awaitPage waits until the status and body of a page contain a text, and returns the body.
+func awaitPage(t testing.TB, s *Server, path, want string) string {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		status, body := get(t, s, path)
+		if strings.Contains(fmt.Sprint(status, " ", body), want) {
+			return body
+		}
+		require.False(t, time.Now().After(end), "%s is %d %s", path, status, body)
+	}
+}
+
 // send sends a request to the admin listener, and gives up if the answer does not end.
 func send(t testing.TB, s *Server, method, path, text string, token ...string) (status int, body string) {
 	t.Helper()
@@ -88,10 +100,7 @@ func TestAnOperatorSeesWhyAndChangesATimeout(t *testing.T) {
 	require.Equal(t, 200, status, body)
 	require.Contains(t, body, `"read-timeout":"200ms"`)
 	requireEOF(t, c, "the new timeout holds for it")
-	require.Eventually(t, func() bool {
-		_, body = get(t, srv, "/api/closed")
-		return strings.Contains(body, c.LocalAddr().String())
-	}, time.Minute, 10*time.Millisecond)
+	body = awaitPage(t, srv, "/api/closed", c.LocalAddr().String())
 	require.Contains(t, body, `"reason":"read idle"`)
 	require.Contains(t, body, "limit 200ms")
 
@@ -105,10 +114,7 @@ func TestAnOperatorSeesWhyAndChangesATimeout(t *testing.T) {
 func TestReadinessFailsWhenAShutdownBegins(t *testing.T) {
 	srv, _ := startIn(t, Config{Drain: Drain{Delay: time.Hour}, Admin: Admin{Addr: "127.0.0.1:0"}})
 	shutdown := inBackground(func() error { return srv.Shutdown(t.Context()) })
-	require.Eventually(t, func() bool {
-		status, body := get(t, srv, "/readyz")
-		return status == 503 && body == "not ready: draining\n"
-	}, time.Minute, 10*time.Millisecond)
+	awaitPage(t, srv, "/readyz", "503 not ready: draining\n")
 	status, _ := get(t, srv, "/livez")
 	require.Equal(t, 200, status)
 	requireAccepts(t, srv.Addr().String()) // during the delay
@@ -126,16 +132,10 @@ func TestAServerWithoutRoomIsNotReady(t *testing.T) {
 	for range 3 {
 		conns = append(conns, visit(t, srv.Addr()))
 	}
-	require.Eventually(t, func() bool {
-		status, body := get(t, srv, "/readyz")
-		return status == 503 && body == "not ready: paused\n"
-	}, time.Minute, 10*time.Millisecond)
+	awaitPage(t, srv, "/readyz", "503 not ready: paused\n")
 	conns[0].Close()
 	conns[1].Close()
-	require.Eventually(t, func() bool {
-		status, _ := get(t, srv, "/readyz")
-		return status == 200
-	}, time.Minute, 10*time.Millisecond)
+	awaitPage(t, srv, "/readyz", "200 ")
 }
 
 func TestAnAddressOfAdminThatIsInUseIsNamed(t *testing.T) {

@@ -93,6 +93,7 @@ func requireNothingKept(t testing.TB, r *Reaper) {
 		assert.Empty(t, s.Remotes)
 		assert.Empty(t, s.Large)
 		assert.Empty(t, s.http2)
+		assert.Empty(t, s.sources)
 		s.mu.Unlock()
 	}
 }

@@ -380,7 +380,9 @@ func TestNewConnectionsWaitForRoom(t *testing.T) {
 	time.Sleep(300 * time.Millisecond)
 	closed := &Listener{Reaper: e.Reaper}
 	closed.closed.Store(true)
-	require.False(t, closed.awaitRoom(), "a closed Listener waits for none")
+	waited := make(chan bool, 1)
+	go func() { waited <- closed.awaitRoom() }()
+	require.False(t, receive(t, waited), "a closed Listener waits for none")
 	require.NoError(t, e.Update(func(cfg *Config) { cfg.WaitForRoom = false }))
 	_, err = third.Read(b)
 	require.Error(t, err, "it is closed")

@@ -11,7 +11,8 @@ demo:  ; go run ./cmd/echo-heartbeat demo
 test:  ; go test ./...
 # The long forms of tests: more connections, faults, rounds and attackers.
 LONG = ./server ./internal/verdict ./internal/outage ./loadtest/internal/truth ./internal/testing/triallimit
-long:  ; IDLEWHEEL_LONG=1 go test -p 1 -count 1 -timeout 15m $(LONG) && IDLEWHEEL_LONG=1 go test -count 1 ./idle -run 'AfterAStall|AnotherConnection'
+LONG_IDLE = AfterAStall|AnotherConnection|OneNetworkOfTwo|AQuota|OneLargeAnswer
+long:  ; IDLEWHEEL_LONG=1 go test -p 1 -count 1 -timeout 15m $(LONG) && IDLEWHEEL_LONG=1 go test -count 1 -timeout 15m ./idle -run '$(LONG_IDLE)'
 # The tests with the oldest Go, without root, and with 1,024 descriptors. They skip what needs more,
 # which they would not if CI were set.
 OTHERS = ./...

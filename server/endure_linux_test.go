@@ -30,7 +30,7 @@ func requireAllServed(t testing.TB, probing *prober.Prober) {
 	t.Log(probes)
 	require.NotEmpty(t, probes)
 	require.Zero(t, probes.Failed())
-	if !raceDetector { // which takes most of the CPU
+	if !needs.RaceDetector { // which takes most of the CPU
 		require.Less(t, probes.Quantile(0.99), 2*time.Second)
 	}
 }
@@ -161,7 +161,7 @@ func TestBlastingConnectionsDoNotStarveOthers(t *testing.T) {
 	fair.Try(t, func(t testing.TB) {
 		others := needs.Connections(t, 1000, 100, 2)
 		timeout := 2 * time.Second
-		if raceDetector { // to dial all connections takes a second
+		if needs.RaceDetector { // to dial all connections takes a second
 			timeout = 4 * time.Second
 		}
 		srv, stop := startIn(t, Config{

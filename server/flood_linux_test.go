@@ -388,7 +388,7 @@ func requireAnswers(ctx context.Context, t testing.TB, srv *Server) {
 		page = err.Error()
 	}
 	t.Logf("%d of 65 probes, %d of 5 lists, %d of 5 kicks; %s", probes, lists, kicks, page)
-	if raceDetector && probes >= 62 { // the limits are times of the program without it
+	if needs.RaceDetector && probes >= 62 { // the limits are times of the program without it
 		probes = 65
 	}
 	require.Equal(t, []int{65, 5, 5}, []int{probes, lists, kicks}, "%s", why)

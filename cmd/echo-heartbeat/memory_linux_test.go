@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/idlewheel/idlewheel/internal/testing/needs"
 )
 
 // TestClientsThatNeverReadDoNotTakeTheMemory has clients that send requests as fast as they can and
@@ -56,7 +58,7 @@ func requireBoundedMemory(t *testing.T, p *process, addr string, clients, limit 
 	}
 	t.Logf("%d clients, %d connections: VmHWM %d MB, %d MB before; %d answers to others, p50 %v, p99 %v, longest %v",
 		clients, total, after>>20, before>>20, len(times), times[len(times)/2], times[len(times)*99/100], times[len(times)-1])
-	if !raceDetector { // it takes memory and time of its own
+	if !needs.RaceDetector { // it takes memory and time of its own
 		require.Less(t, after, limit)
 		// Without other load on the machine, the p99 is less than 50 ms.
 		require.Less(t, times[len(times)/2], time.Second)

@@ -18,7 +18,7 @@ func Many() bool { return true }
 
 // Parallel returns how many tests may run at the same time.
 func Parallel(n int) string {
-	if slow {
+	if RaceDetector {
 		n = min(n, 4)
 	}
 	return strconv.Itoa(n)

@@ -65,7 +65,7 @@ func Many() bool {
 // Parallel returns how many tests may run at the same time: n, or four if this process may have few
 // descriptors, or is slow because of the race detector.
 func Parallel(n int) string {
-	if !Many() || slow {
+	if !Many() || RaceDetector {
 		n = min(n, 4)
 	}
 	return strconv.Itoa(n)

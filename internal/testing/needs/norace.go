@@ -2,5 +2,5 @@
 
 package needs
 
-// slow says that the race detector makes the tests several times slower.
-const slow = false
+// RaceDetector says that the race detector makes the tests several times slower, and larger.
+const RaceDetector = false

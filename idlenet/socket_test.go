@@ -20,6 +20,7 @@ import (
 	"github.com/idlewheel/idlewheel/internal/conntable"
 	"github.com/idlewheel/idlewheel/internal/logging"
 	"github.com/idlewheel/idlewheel/internal/mono"
+	"github.com/idlewheel/idlewheel/internal/testing/fair"
 	"github.com/idlewheel/idlewheel/internal/testing/sockets"
 	"github.com/idlewheel/idlewheel/internal/testing/syncbuf"
 	"github.com/idlewheel/idlewheel/internal/verdict"
@@ -183,27 +184,28 @@ func TestAListenerAboveThatHidesItsConnectionsIsWarnedAbout(t *testing.T) {
 // TestAServerThatIsNeverReadyIsWarned has HandshakeTimeout and a client that talks or is silent.
 // The server has called Ready for another one, or not. One ends by its age.
 func TestAServerThatIsNeverReadyIsWarned(t *testing.T) {
-	t.Parallel()
-	for _, tc := range []struct{ calls, talks, ages bool }{{talks: true}, {}, {calls: true, talks: true}, {talks: true, ages: true}} {
-		var log syncbuf.Buffer
-		e := newEcho(t, Config{HandshakeTimeout: time.Hour, Tick: 20 * time.Millisecond, Logger: slog.New(slog.NewTextHandler(&log, nil))})
-		say(t, e.dial(), "hello")
-		left := 0
-		if tc.calls {
-			e.conn(e.accepted()).Ready()
-			left = 1
+	fair.TryParallel(t, func(t testing.TB) {
+		for _, tc := range []struct{ calls, talks, ages bool }{{talks: true}, {}, {calls: true, talks: true}, {talks: true, ages: true}} {
+			var log syncbuf.Buffer
+			e := newEcho(t, Config{HandshakeTimeout: time.Hour, Tick: 20 * time.Millisecond, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+			say(t, e.dial(), "hello")
+			left := 0
+			if tc.calls {
+				e.conn(e.accepted()).Ready()
+				left = 1
+			}
+			c := e.dial()
+			age := map[bool]time.Duration{true: short / 2}[tc.ages]
+			require.NoError(t, e.Update(func(cfg *Config) { cfg.HandshakeTimeout, cfg.MaxAge = short, age }))
+			for tc.talks && len(e.ended()) == 0 {
+				_, _ = c.Write([]byte("x"))
+				time.Sleep(short / 10)
+			}
+			eventually(t, "those without Ready end", func() bool { return e.Connections() == left })
+			logging.Of(e.watch.Settings().Logger).Flush()
+			require.Equal(t, !tc.calls && tc.talks && !tc.ages, strings.Contains(log.String(), "neither Ready nor AttachHTTP"))
 		}
-		c := e.dial()
-		age := map[bool]time.Duration{true: short / 2}[tc.ages]
-		require.NoError(t, e.Update(func(cfg *Config) { cfg.HandshakeTimeout, cfg.MaxAge = short, age }))
-		for tc.talks && len(e.ended()) == 0 {
-			_, _ = c.Write([]byte("x"))
-			time.Sleep(short / 10)
-		}
-		eventually(t, "those without Ready end", func() bool { return e.Connections() == left })
-		logging.Of(e.watch.Settings().Logger).Flush()
-		require.Equal(t, !tc.calls && tc.talks && !tc.ages, strings.Contains(log.String(), "neither Ready nor AttachHTTP"))
-	}
+	})
 }
 
 // TestRequestsOfAConnectionThatIsNotWatched come by a handler that serves both kinds.

@@ -17,10 +17,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/idlenet"
+	"github.com/idlewheel/idlewheel/internal/testing/fair"
 )
 
 // requestsPerCrowd is the number of requests of a crowd. IDLEWHEEL_REQUESTS sets another one.
-func requestsPerCrowd(t *testing.T) int64 {
+func requestsPerCrowd(t testing.TB) int64 {
 	text := os.Getenv("IDLEWHEEL_REQUESTS")
 	if text == "" {
 		return 2000
@@ -39,7 +40,7 @@ type crowd struct {
 }
 
 // run sends all requests, and requires that all are answered.
-func (c *crowd) run(t *testing.T) {
+func (c *crowd) run(t testing.TB) {
 	t.Helper()
 	all := requestsPerCrowd(t)
 	failed := make(chan error, all)
@@ -63,7 +64,7 @@ func (c *crowd) run(t *testing.T) {
 }
 
 // httpClients returns a function that makes a client, which connects to what address returns.
-func httpClients(t *testing.T, protocol string, address func() string) func() func() error {
+func httpClients(t testing.TB, protocol string, address func() string) func() func() error {
 	return func() func() error {
 		transport := &http.Transport{
 			TLSClientConfig: clientTLS(protocol), ForceAttemptHTTP2: protocol == "h2",
@@ -89,20 +90,18 @@ func someTime() http.Handler {
 	})
 }
 
-// inEachProtocol runs a test beside no other, because the others need the processor.
-func inEachProtocol(t *testing.T, test func(t *testing.T, protocol string)) {
+// inEachProtocol runs a test beside no other, because the others need the processor. A client that
+// is starved after its handshake has an idle connection.
+func inEachProtocol(t *testing.T, test func(t testing.TB, protocol string)) {
 	for _, protocol := range []string{"http/1.1", "h2"} {
-		t.Run(protocol, func(t *testing.T) {
-			t.Parallel()
-			test(t, protocol)
-		})
+		fair.RunParallel(t, protocol, func(t testing.TB) { test(t, protocol) })
 	}
 }
 
 // TestNoRequestIsLostByIdleEnds has clients that send their next request at the instant at which
 // their connection becomes idle.
 func TestNoRequestIsLostByIdleEnds(t *testing.T) {
-	inEachProtocol(t, func(t *testing.T, protocol string) {
+	inEachProtocol(t, func(t testing.TB, protocol string) {
 		l := listen(t, idlenet.Config{ReadTimeout: timeout})
 		serveHTTP(l, &http.Server{Handler: someTime()})
 		c := crowd{
@@ -117,7 +116,7 @@ func TestNoRequestIsLostByIdleEnds(t *testing.T) {
 func TestNoRequestIsLostByMaxAge(t *testing.T) {
 	for _, grace := range []time.Duration{0, 300 * time.Millisecond} {
 		t.Run(fmt.Sprint("grace ", grace), func(t *testing.T) {
-			inEachProtocol(t, func(t *testing.T, protocol string) {
+			inEachProtocol(t, func(t testing.TB, protocol string) {
 				l := listen(t, idlenet.Config{MaxAge: time.Second, MaxAgeGrace: grace})
 				serveHTTP(l, &http.Server{Handler: someTime()})
 				c := crowd{clients: 20, pause: 20 * time.Millisecond, client: httpClients(t, protocol, l.address)}
@@ -130,7 +129,7 @@ func TestNoRequestIsLostByMaxAge(t *testing.T) {
 
 // TestNoRequestIsLostByADrain has clients that go on with another server.
 func TestNoRequestIsLostByADrain(t *testing.T) {
-	inEachProtocol(t, func(t *testing.T, protocol string) {
+	inEachProtocol(t, func(t testing.TB, protocol string) {
 		var servers [2]*listener
 		for n := range servers {
 			servers[n] = listen(t, idlenet.Config{ReadTimeout: forever})

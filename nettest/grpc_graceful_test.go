@@ -56,7 +56,7 @@ func TestGRPCCallLongerThanReadTimeout(t *testing.T) {
 
 // TestNoGRPCCallIsLostByMaxAge leaves the maximum age to gRPC, which sends a GOAWAY.
 func TestNoGRPCCallIsLostByMaxAge(t *testing.T) {
-	inEachProtocol(t, func(t *testing.T, protocol string) {
+	inEachProtocol(t, func(t testing.TB, protocol string) {
 		secure := protocol == "h2"
 		aging := pinged
 		aging.MaxConnectionAge, aging.MaxConnectionAgeGrace = time.Second, 5*time.Second
@@ -73,7 +73,7 @@ func TestNoGRPCCallIsLostByMaxAge(t *testing.T) {
 // TestNoGRPCCallIsLostByADrain has several servers behind one Listener, which stop one after the
 // other. Each client has a second address.
 func TestNoGRPCCallIsLostByADrain(t *testing.T) {
-	inEachProtocol(t, func(t *testing.T, protocol string) {
+	inEachProtocol(t, func(t testing.TB, protocol string) {
 		secure := protocol == "h2"
 		var servers [8]*grpc.Server
 		first, second := listen(t, idlenet.Config{ReadTimeout: 10 * time.Second}), listen(t, idlenet.Config{ReadTimeout: 10 * time.Second})
@@ -118,7 +118,7 @@ func TestNoGRPCCallIsLostByADrain(t *testing.T) {
 }
 
 // call returns a client that makes a call.
-func call(t *testing.T, client pb.TestServiceClient) func() error {
+func call(t testing.TB, client pb.TestServiceClient) func() error {
 	return func() error {
 		_, err := client.UnaryCall(t.Context(), &pb.SimpleRequest{})
 		return err

@@ -104,8 +104,8 @@ func (el *simLoop) open(c *simConn) error {
 	open, most := el.w.Open, el.w.Set.MaxConnections
 	el.Handles, el.Sheds = c.life, 0
 	out, action := el.w.reaper.OnOpen(c)
-	el.Handles = nil
-	if action == gnet.None {
+	if action == gnet.None { // otherwise it is closed
+		el.Handles = nil
 		c.life.Returned(shedBatch)
 	}
 	if !c.wasOpened {

@@ -19,8 +19,14 @@ import (
 // passed, and files it again if it was touched. This is the lazy timer of ReaderIdleTimeoutTask in
 // Netty.
 type Idle struct {
-	clock   *idleClock    // immutable
-	touched atomic.Int64  // the mono.Stamp of the last Touch; in the cache line of clock
+	clock    *idleClock   // immutable
+	touched  atomic.Int64 // the mono.Stamp of the last Touch
+	*session              // immutable
+}
+
+// A session is the part of an Idle that Touch does not need. Without it, more of the idles that are
+// touched fit into the cache of the processor.
+type session struct {
 	limit   time.Duration // immutable
 	timeout Timeout       // what runs in the end
 
@@ -49,7 +55,7 @@ func (t *Timer) AfterIdle(d time.Duration, task func()) (*Idle, error) {
 		return nil, fmt.Errorf("timer: the idle time is %v, must be at least the tick of %v", d, c.cfg.Tick)
 	}
 	s := c.nearShard()
-	i := &Idle{timeout: Timeout{shard: s, task: task}, limit: min(d, lastDeadline), clock: &c.idles}
+	i := &Idle{clock: &c.idles, session: &session{limit: min(d, lastDeadline), timeout: Timeout{shard: s, task: task}}}
 	i.clock.start(c)
 	i.Touch()
 	s.mu.Lock()

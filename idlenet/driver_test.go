@@ -28,6 +28,7 @@ func TestAHoldLastsUntilBytesArrive(t *testing.T) {
 	}
 	w.Sleep(5 * time.Second)
 	require.True(t, w.ln.Stats().Suspended)
+	require.Zero(t, w.ln.Stats().SuspendedFor[0].Group)
 	require.Zero(t, w.ln.Stats().Outages, "no byte has ended the silence")
 	require.Zero(t, w.ln.Stats().Reaped.Total())
 	beat()

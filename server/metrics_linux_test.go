@@ -18,6 +18,7 @@ func values(t testing.TB, s *Server) map[string]float64 {
 	t.Helper()
 	reg := prometheus.NewPedanticRegistry()
 	require.NoError(t, reg.Register(s.Collector()))
+	require.Error(t, reg.Register(s.Collector()), "it describes its metrics")
 	families, err := reg.Gather()
 	require.NoError(t, err)
 	all := map[string]float64{}

@@ -71,9 +71,10 @@ func TestDescriptorsAboveAGapArePressure(t *testing.T) {
 // are closed soon, until the pressure is low again.
 func TestIdleTimeoutsShrinkUnderPressure(t *testing.T) {
 	const limit = 100
+	var log syncbuf.Buffer
 	srv, stop := startIn(t, Config{
-		PressureTimeout: 300 * time.Millisecond,
-		Idle:            idle.Config{ReadTimeout: time.Hour, Tick: 20 * time.Millisecond, ShedProtect: time.Hour, MaxConnections: limit},
+		PressureTimeout: 300 * time.Millisecond, Logger: logTo(&log),
+		Idle: idle.Config{ReadTimeout: time.Hour, Tick: 20 * time.Millisecond, ShedProtect: time.Hour, MaxConnections: limit},
 	})
 	defer stop()
 	for range 97 {
@@ -81,6 +82,7 @@ func TestIdleTimeoutsShrinkUnderPressure(t *testing.T) {
 	}
 	require.Eventually(t, func() bool { return srv.Reaper().Stats().Reaped[reap.ReadIdle] > 0 }, time.Minute, 10*time.Millisecond)
 	require.Eventually(t, func() bool { return srv.Reaper().Connections() <= 85 }, time.Minute, 10*time.Millisecond)
+	require.Contains(t, log.String(), "pressure changes idle timeouts")
 }
 
 // take opens descriptors until none is left, or until one has the number last. The caller calls

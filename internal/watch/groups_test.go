@@ -340,6 +340,9 @@ func TestTheKernelIsSeldomAskedAboutGroups(t *testing.T) {
 	require.Zero(t, asks(time.Second, true))
 	require.Less(t, asks(20*time.Second, false), 20*sampleAsked+1200, "each other connection once")
 	require.NotEmpty(t, w.held())
+	one.group.gone.Store(true)
+	w.live(time.Second, true, true)
+	require.Zero(t, one.size.Load(), "it is not watched any more")
 }
 
 // TestOneKindOfGroupsDisplacesNoOther has a small group of one name among more networks than are

@@ -12,7 +12,7 @@ import (
 
 // TestAnInspectionShowsWhatTheKernelKnows has bytes that no handler has read.
 func TestAnInspectionShowsWhatTheKernelKnows(t *testing.T) {
-	p := newTestPort(t, testConfig{ReadTimeout: 5 * time.Second, ObserveOnly: true})
+	p := newTestPort(t, testConfig{ReadTimeout: 5 * time.Second, ObserveOnly: true, KeepClosed: 1})
 	for range inspectStep + 1 {
 		p.open()
 	}
@@ -20,6 +20,7 @@ func TestAnInspectionShowsWhatTheKernelKnows(t *testing.T) {
 	p.answer = verdict.Evidence{Dated: true, Silent: 2 * time.Second, Quiet: 3 * time.Second, Queued: 4, Received: 5, Acked: 6}
 	i, err := p.NewInspector(reap.Query{Limit: 1, States: true})
 	require.NoError(t, err)
+	p.Watcher.Closed.Add(reap.Closed{}, 1)
 	p.Ends.Add(1, false, p.NewError(reap.Kicked)) // it is not closed yet
 	for next, more := uint32(0), true; more; {
 		next, more = p.Inspect(next, i)
@@ -32,6 +33,7 @@ func TestAnInspectionShowsWhatTheKernelKnows(t *testing.T) {
 	require.Equal(t, reap.ConnInfo{Age: 9975 * time.Millisecond, ReadIdle: 2 * time.Second, WriteIdle: 3 * time.Second,
 		Received: 5, Sent: 6, Output: 4, State: "observed"}, got)
 	require.Zero(t, i.Result().Silences, "not asked for")
+	require.Empty(t, i.Result().Closed)
 	p.answer.Silent, p.answer.Step = 9900*time.Millisecond, 100*time.Millisecond
 	peer, both, _ := p.Silence(0, p.At(0))
 	require.Equal(t, 9800*time.Millisecond, peer, "at least so long")

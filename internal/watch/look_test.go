@@ -95,8 +95,12 @@ func TestAConnectionWithOutputThatWaitsIsNotQuiet(t *testing.T) {
 	p.answer = verdict.Evidence{Dated: true, Received: 1, Silent: 10 * time.Second, Quiet: 10 * time.Second}
 	p.pass(10 * time.Second)
 	require.InDelta(t, 10*time.Second, p.Quiet(id, c), float64(2*p.Clock.Tick()))
-	p.answer.Queued = 1
+	p.answer.Quiet, p.answer.Resent = time.Second, true
+	require.InDelta(t, 10*time.Second, p.Quiet(id, c), float64(2*p.Clock.Tick()), "the kernel has sent a segment again")
+	p.answer.Queued, p.answer.Silent = 1, time.Second
 	require.Zero(t, p.Quiet(id, c))
+	_, _, news := p.Silence(id, c)
+	require.True(t, news)
 }
 
 // TestAPeerThatHasSentNothingIsNotHeard has a kernel that tells when the connection began.

@@ -735,3 +735,18 @@ func TestARequestWaitsForTheGoAway(t *testing.T) {
 		})
 	}
 }
+
+// TestAConnectionLeavesOnce has a request that begins before the server is told of the end.
+func TestAConnectionLeavesOnce(t *testing.T) {
+	w := newQuietWorld(t, Config{ReadTimeout: time.Hour})
+	l := w.accept()
+	var told func()
+	w.ln.with(l.c, func(s *shard, id uint32, n *conn) {
+		s.http2[id] = &http2Conn{}
+		s.End(id, n, w.ln.watch.NewError(reap.ReadIdle))
+		n.Own, s.calls = n.Own|requested, nil
+		told = func() { s.told(id, n.Front.own(), s.Ends.Of(id), false) }
+	})
+	told()
+	require.Zero(t, w.ln.watch.Decided.Load(), "it takes the place of another one until it is closed")
+}

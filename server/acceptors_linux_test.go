@@ -271,9 +271,13 @@ func (o *optioned) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
 
 func TestSocketBufferIsThatOfTheKernel(t *testing.T) {
 	const buffer = 50_000
-	for _, addr := range []string{"127.0.0.1:0", "unix://" + t.TempDir() + "/s"} {
+	options := []gnet.Option{gnet.WithSocketRecvBuffer(buffer / 2), gnet.WithSocketSendBuffer(buffer / 2)}
+	for addr, cfg := range map[string]Config{
+		"127.0.0.1:0": {Options: options}, "127.0.0.2:0": {SocketBuffer: buffer}, "unix://" + t.TempDir() + "/s": {SocketBuffer: buffer},
+	} {
 		h := &optioned{got: make(chan [3]int, 1)}
-		s, stop := startIn(t, Config{Handler: h, Addresses: []string{addr}, SocketBuffer: buffer})
+		cfg.Handler, cfg.Addresses = h, []string{addr}
+		s, stop := startIn(t, cfg)
 		visit(t, s.Addr())
 		got := await(t, h.got)
 		require.Equal(t, []int{buffer, buffer}, got[1:], "the number in tcp_rmem has the same unit")

@@ -88,7 +88,7 @@ func (l *loop) hasRoom(post func(*loop) error) bool {
 	return n <= limit
 }
 
-// refuse takes back the count of admit, and writes the refusal to a connection for which there is
+// refuse takes back the count of hasRoom, and writes the refusal to a connection for which there is
 // no room. gnet closes the connection when OnOpen returns, or earlier, and calls OnClose.
 func (l *loop) refuse(c gnet.Conn) {
 	l.Watcher.Open.Add(-1)

@@ -2,7 +2,6 @@ package kernel
 
 import (
 	"net"
-	"os"
 	"path/filepath"
 	"syscall"
 	"testing"
@@ -209,10 +208,13 @@ func TestMovedChangesWithBytesThatAreSent(t *testing.T) {
 	require.Equal(t, before.Moved+200, after.Moved, "sent, and acknowledged")
 
 	// The peer stops reading: its window closes, and the rest waits in the kernel.
-	require.NoError(t, p.near.SetWriteDeadline(time.Now().Add(300*time.Millisecond)))
-	_, err := p.near.Write(make([]byte, 64<<20))
-	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
-	full := p.eventually(t, "output waits", func(ev verdict.Evidence) bool { return ev.Unsent > 0 && !ev.InFlight })
+	full := p.eventually(t, "output waits", func(ev verdict.Evidence) bool {
+		if ev.Queued == 0 { // on a busy machine the deadline may pass before the first byte
+			_ = p.near.SetWriteDeadline(time.Now().Add(300 * time.Millisecond))
+			_, _ = p.near.Write(make([]byte, 64<<20))
+		}
+		return ev.Unsent > 0 && !ev.InFlight
+	})
 	require.Equal(t, full.Unsent, full.Queued, "nothing is in flight")
 	require.True(t, HoldsOutput(p.fd))
 	require.Equal(t, full.Moved, ask(p.fd).Moved)

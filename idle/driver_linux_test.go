@@ -41,11 +41,6 @@ func (f *fleet) addressOf(i int) string {
 	return net.JoinHostPort(net.IP(in.Addr[:]).String(), fmt.Sprint(in.Port))
 }
 
-// sentAt returns when a client has sent its last byte, as an instant of monotonic.
-func (f *fleet) sentAt(i int) int64 {
-	return monotonic() - f.now() + f.conns[i].sentFrom.Load()
-}
-
 // TestAnOutageClosesNoLivingClient cuts living clients off from the server for longer than the
 // timeout. The server's process is stopped, as by a debugger or a full disk; or it is stopped and
 // packets are lost, as when a machine is paused; or packets are lost, as when a network fails. No
@@ -134,9 +129,9 @@ func TestTheDeadAreFoundAmongTheLivingAndAllAtOnce(t *testing.T) {
 			by := a.by()
 			var silences []time.Duration
 			for i := range n {
-				tr := by[dead.addressOf(i)]
+				tr, sent := by[dead.addressOf(i)], monotonic()-dead.now()+dead.conns[i].sentFrom.Load()
 				assert.Equal(t, "read idle", tr.Reason, tr.Message)
-				assert.GreaterOrEqual(t, time.Duration(tr.Closed-dead.sentAt(i)), outageConfig.ReadTimeout-time.Millisecond, "never early")
+				assert.GreaterOrEqual(t, time.Duration(tr.Closed-sent), outageConfig.ReadTimeout-time.Millisecond, "never early")
 				// Verdicts are held until two timeouts after the last byte of any of them.
 				silences = append(silences, time.Duration(tr.Closed-died))
 			}

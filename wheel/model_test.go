@@ -36,11 +36,6 @@ func (m *model) schedule(e *modelEntry, deadline int64) {
 	e.first, e.last = max(due, m.low), max(due, m.high+1)
 }
 
-func (m *model) add(e *modelEntry) {
-	e.index = len(m.pending)
-	m.pending = append(m.pending, e)
-}
-
 func (m *model) remove(e *modelEntry) {
 	last := m.pending[len(m.pending)-1]
 	m.pending[e.index], last.index = last, e.index
@@ -102,7 +97,7 @@ func (p *player) operate(op int) {
 		at := p.deadline()
 		e.handle = p.wheel.Schedule(time.Duration(at), e)
 		p.model.schedule(e, at)
-		p.model.add(e)
+		e.index, p.model.pending = len(p.model.pending), append(p.model.pending, e)
 	case op%8 < 5:
 		at := p.deadline()
 		p.must(p.wheel.Reschedule(e.handle, time.Duration(at)), "a pending entry cannot be rescheduled")

@@ -184,7 +184,6 @@ func TestServePrintsItsSettings(t *testing.T) {
 		"":                                       ", read-timeout 1m0s, output-limit 1048576, keep-closed 128, tick 100ms, at most",
 		"--outage-grace 30s --keep-closed 9":     ", read-timeout 1m0s, output-limit 1048576, keep-closed 9, outage-grace 30s, tick 100ms, at most",
 		"--outage-grace -1s":                     ", read-timeout 1m0s, output-limit 1048576, keep-closed 128, outage-grace -1s, tick 100ms, at most",
-		"--outage-grace=-1s":                     ", keep-closed 128, outage-grace -1s, tick 100ms, at most",
 		"--shed-protect 5s --observe-only":       ", output-limit 1048576, shed-protect 5s, observe-only true, keep-closed 128,",
 		"--heartbeat 20s":                        ", heartbeat 20s, heartbeat-retry 20s, heartbeat-missed 2, heartbeat-jitter 0.2, keep",
 		"--heartbeat 20s --heartbeat-jitter 0.5": ", heartbeat-jitter 0.5, keep",

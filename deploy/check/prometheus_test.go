@@ -79,20 +79,12 @@ type alertTests struct {
 	Tests     []alertTest
 }
 
-func readAlertTests(t *testing.T) (file alertTests) {
-	t.Helper()
-	require.NoError(t, yaml.UnmarshalStrict(read(t, "prometheus/alerts_test.yaml"), &file))
-	return file
-}
-
-func newEngine() *promql.Engine {
-	return promql.NewEngine(promql.EngineOpts{MaxSamples: 1e6, Timeout: 10 * time.Second})
-}
-
 // TestAlertsFireWhenTheyShould does the same as `promtool test rules`. promtool depends on the
 // clients of all clouds, so it is not used.
 func TestAlertsFireWhenTheyShould(t *testing.T) {
-	file, engine, tested := readAlertTests(t), newEngine(), map[string]bool{}
+	var file alertTests
+	require.NoError(t, yaml.UnmarshalStrict(read(t, "prometheus/alerts_test.yaml"), &file))
+	engine, tested := promql.NewEngine(promql.EngineOpts{MaxSamples: 1e6, Timeout: 10 * time.Second}), map[string]bool{}
 	all := rules(t)
 	for _, test := range file.Tests {
 		for _, want := range test.Wants {

@@ -22,11 +22,6 @@ const (
 	tick   = 100 * time.Millisecond
 )
 
-// testRule returns the Rule of a server with a read timeout of 8 seconds.
-func testRule() Rule {
-	return Rule{Tick: tick, Gap: 2 * tick, Memory: 60 * second, Longest: 60 * second, Shortest: 8 * second, Usual: 8 * second, Hold: true, Busy: MinBusy}
-}
-
 // A peer is a connection of a server. It sends its next byte at next.
 type peer struct {
 	opened, heard, next mono.Time
@@ -45,8 +40,10 @@ type server struct {
 	known *State
 }
 
+// newServer has a read timeout of 8 seconds.
 func newServer(t *testing.T) *server {
-	s := &server{T: t, rule: testRule()}
+	s := &server{T: t}
+	s.rule = Rule{Tick: tick, Gap: 2 * tick, Memory: 60 * second, Longest: 60 * second, Shortest: 8 * second, Usual: 8 * second, Hold: true, Busy: MinBusy}
 	s.Init(0)
 	return s
 }

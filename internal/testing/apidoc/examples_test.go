@@ -174,7 +174,7 @@ func TestExamplesStandAlone(t *testing.T) {
 			return err
 		case e.IsDir() && path != root && isOther(path):
 			return fs.SkipDir
-		case !exampleFile.MatchString(e.Name()) || isForeign(path):
+		case !exampleFile.MatchString(e.Name()), strings.HasSuffix(path, "_linux_test.go") && runtime.GOOS != "linux":
 			return nil
 		}
 		for name, source := range programs(t, path) {
@@ -211,11 +211,6 @@ func programs(t *testing.T, path string) map[string]string {
 func isOther(path string) bool {
 	_, err := os.Stat(filepath.Join(path, "go.mod"))
 	return err == nil || filepath.Base(path) == ".git"
-}
-
-// isForeign reports whether a file is for Linux and this system is another one.
-func isForeign(path string) bool {
-	return strings.HasSuffix(path, "_linux_test.go") && runtime.GOOS != "linux"
 }
 
 // TestAnExampleThatNeedsAnotherFileIsFound checks that go/doc makes no program of such an example.

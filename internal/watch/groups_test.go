@@ -26,6 +26,7 @@ type town struct {
 	ids   map[*testConn]int
 	group []int // of each connection
 	inRow bool  // connections send in the order of opening
+	steps int   // parts of a step of groups in a tick, 0 for all
 }
 
 // newTown opens connections in groups of the given sizes. Group n comes from 10.n.0.0/16.
@@ -54,7 +55,7 @@ func newTownOf(p *testPort, sizes ...int) *town {
 func (w *town) live(d time.Duration, lives ...bool) {
 	for end := w.now.Add(d); w.now < end; {
 		w.pass(w.Clock.Tick())
-		for w.Groups.Step() {
+		for n := 1; w.Groups.Step() && n != w.steps; n++ {
 		}
 		for id, c := range w.conns {
 			phase := 53 * id
@@ -321,6 +322,18 @@ func TestClosedConnectionsMakeRoomInASample(t *testing.T) {
 	}
 	w.live(31*time.Second, false, true)
 	require.Contains(t, w.held(), network0)
+}
+
+// TestABusyLoopNoticesASilenceInTime asks 6,000 connections, 192 of them in each tick. Meanwhile
+// the silence lasts longer, and is counted again.
+func TestABusyLoopNoticesASilenceInTime(t *testing.T) {
+	w := newTown(t, 5400, 600)
+	w.live(60*time.Second, true, true)
+	w.steps = 3
+	w.live(10*time.Second, true, false)
+	require.Contains(t, w.held(), reap.Group{Remote: netip.MustParsePrefix("10.1.0.0/16")})
+	w.live(40*time.Second, true, false)
+	require.Empty(t, w.closed)
 }
 
 // TestTheKernelIsSeldomAskedAboutGroups: each answer is a call of the system.
@@ -590,7 +603,7 @@ func TestOnlyBusyMembersCount(t *testing.T) {
 	one.monitor.Init(count.To)
 	rule := w.groupRule()
 	one.monitor.Step(w.now, w.now, count.To, rule)
-	one.verified = one.monitor.State().Count
+	one.silence = count.To
 	w.Groups.list = append(w.Groups.list, one)
 	for range 3 {
 		w.Groups.verify = 1

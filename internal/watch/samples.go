@@ -66,9 +66,8 @@ type sample struct {
 	members []member
 	highest float64       // rank of the members, if there is no room for more
 	counted *outage.Count // the last one with the busy members
-	// verified is the one that had begun when others of the group were asked.
-	verified *outage.Count
-	noted    mono.Time // the pass after which the group was told what is usual
+	silence mono.Time     // the beginning of the silence about which others of the group are asked
+	noted   mono.Time     // the pass after which the group was told what is usual
 }
 
 // A member is a connection in a sample.
@@ -280,7 +279,7 @@ func (all *samples[C]) listen(one *sample, now mono.Time) (needed bool) {
 			}
 		}
 	case count != one.counted:
-		one.verified = count
+		one.silence = count.To
 		all.verify = min(all.mostVerified(), int(all.shard.Len()))
 	}
 	return true
@@ -360,9 +359,16 @@ func (all *samples[C]) verifySome(now mono.Time) {
 	if int(s.Len()) > all.mostVerified() { // those that were opened together often send together
 		stride = strideOf(s.Len())
 	}
+	oldest := mono.Time(verdict.Never) // to find the groups of a connection may need the kernel
+	for _, one := range all.list {
+		if one.monitor.State().Count != nil {
+			oldest = min(oldest, one.news())
+		}
+	}
 	for range verifiedAtOnce {
 		all.asked = (all.asked + stride) % s.Len()
-		if c := s.conns.at(all.asked); c.Used() && s.IsJudged(all.asked, c) {
+		c := s.conns.at(all.asked)
+		if c.Used() && s.IsJudged(all.asked, c) && (s.asks || s.port.Heard(c, now) > oldest) {
 			all.tell(all.asked, c, now)
 		}
 		if all.verify--; all.verify == 0 {
@@ -374,7 +380,7 @@ func (all *samples[C]) verifySome(now mono.Time) {
 			return
 		}
 		count := one.monitor.State().Count
-		if count != one.verified {
+		if count == nil || one.silence != count.To { // it may be another Count of the same silence
 			continue
 		}
 		if count != one.counted && mono.Time(one.heard.Load()) <= count.To {

@@ -42,7 +42,6 @@ func TestMaxAgeSaysGoodbyeAndGivesAGrace(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, fmt.Sprint("bye: max age, in ", limitOf), string(b[:n]))
 	require.GreaterOrEqual(t, time.Since(began), 2*limitOf*9/10)
-	require.Empty(t, s.reasons())
 	rest, _ := io.ReadAll(c)
 	require.Empty(t, rest, "the goodbye is sent once")
 	reason := s.requireReaped(t, began, 2*limitOf*9/10+limitOf, reap.MaxAge)

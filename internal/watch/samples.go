@@ -375,19 +375,24 @@ func (all *samples[C]) verifySome(now mono.Time) {
 			break
 		}
 	}
-	for _, one := range all.list {
-		if all.verify > 0 {
-			return
+	if all.verify == 0 {
+		for _, one := range all.list {
+			all.countBusy(one, now)
 		}
-		count := one.monitor.State().Count
-		if count == nil || one.silence != count.To { // it may be another Count of the same silence
-			continue
-		}
-		if count != one.counted && mono.Time(one.heard.Load()) <= count.To {
-			count.Add(all.busy(one, count, now))
-		}
-		one.counted = count
 	}
+}
+
+// countBusy counts the busy members of a sample, if others were asked about the silence: it may
+// have got another Count since they began to be asked.
+func (all *samples[C]) countBusy(one *sample, now mono.Time) {
+	count := one.monitor.State().Count
+	if count == nil || one.silence != count.To {
+		return
+	}
+	if count != one.counted && mono.Time(one.heard.Load()) <= count.To {
+		count.Add(all.busy(one, count, now))
+	}
+	one.counted = count
 }
 
 // strideOf returns a step that leads through all of n places, and through all parts of them soon.

@@ -71,14 +71,20 @@ type Count struct {
 	// From and To bound the period. A connection counts if it was opened before the period and
 	// heard last within it.
 	From, To mono.Time
-	Least    int       // so many are enough
-	until    mono.Time // verdicts wait until then, if they are not held
-	told     bool      // that they are held; owned by the caller of Step
+	Least    int           // so many are enough
+	stopped  time.Duration // the sum of the gaps in the silence
+	until    mono.Time     // verdicts wait until then, if they are not held
+	told     bool          // that they are held; owned by the caller of Step
 	busy     atomic.Int32
 }
 
 // Add adds connections of one event loop.
 func (c *Count) Add(n int) { c.busy.Add(int32(n)) }
+
+// Continues reports whether a Count is of the same silence as one before, and no gap is between.
+func (c *Count) Continues(before *Count) bool {
+	return before != nil && c.To == before.To && c.stopped == before.stopped
+}
 
 // Enough returns the number of busy connections that are still missing. An event loop need not
 // count more.
@@ -222,7 +228,7 @@ func (m *Monitor) wait(to mono.Time, rule Rule) (f Finding) {
 		}
 		s := *m.State()
 		until := m.heard.Add(m.stopped + m.late + rule.Shortest/countPart)
-		s.Count = &Count{From: began, To: m.heard, until: until, Least: rule.Busy}
+		s.Count = &Count{From: began, To: m.heard, stopped: m.stopped, until: until, Least: rule.Busy}
 		m.state.Store(&s)
 		return Finding{Count: true}
 	}

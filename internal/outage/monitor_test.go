@@ -542,6 +542,24 @@ func TestACountIsOfAllLoopsTogether(t *testing.T) {
 	require.False(t, (&State{}).Held())
 }
 
+// TestACountContinuesOneOfTheSameSilence has a stop of the server in a silence.
+func TestACountContinuesOneOfTheSameSilence(t *testing.T) {
+	s := newServer(t)
+	s.rule.Busy = 1 << 20 // none is enough
+	next := func() (c *Count) {
+		for before := s.State().Count; c == nil || c == before; c = s.State().Count {
+			s.step(s.rule.Tick)
+		}
+		return c
+	}
+	first := next()
+	require.False(t, first.Continues(nil))
+	second := next()
+	require.True(t, second.Continues(first))
+	s.step(10 * time.Second)
+	require.False(t, next().Continues(second))
+}
+
 // TestSilencesOfIndependentConnections checks the statistics: connections that are silent
 // independently of each other are never an outage, and an outage of the network is known before the
 // first verdict is due.

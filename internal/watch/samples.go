@@ -66,7 +66,7 @@ type sample struct {
 	members []member
 	highest float64       // rank of the members, if there is no room for more
 	counted *outage.Count // the last one with the busy members
-	silence mono.Time     // the beginning of the silence about which others of the group are asked
+	asked   *outage.Count // the one of the silence about which others of the group are asked
 	noted   mono.Time     // the pass after which the group was told what is usual
 }
 
@@ -279,7 +279,7 @@ func (all *samples[C]) listen(one *sample, now mono.Time) (needed bool) {
 			}
 		}
 	case count != one.counted:
-		one.silence = count.To
+		one.asked = count
 		all.verify = min(all.mostVerified(), int(all.shard.Len()))
 	}
 	return true
@@ -361,7 +361,7 @@ func (all *samples[C]) verifySome(now mono.Time) {
 	}
 	oldest := mono.Time(verdict.Never) // to find the groups of a connection may need the kernel
 	for _, one := range all.list {
-		if one.monitor.State().Count != nil {
+		if count := one.monitor.State().Count; count != nil && count != one.counted {
 			oldest = min(oldest, one.news())
 		}
 	}
@@ -382,14 +382,15 @@ func (all *samples[C]) verifySome(now mono.Time) {
 	}
 }
 
-// countBusy counts the busy members of a sample, if others were asked about the silence: it may
-// have got another Count since they began to be asked.
+// countBusy counts the members of a sample that were busy before the silence about which others
+// were asked. If that took so long that the silence has another Count, it hears the members again.
 func (all *samples[C]) countBusy(one *sample, now mono.Time) {
 	count := one.monitor.State().Count
-	if count == nil || one.silence != count.To {
+	if count == nil || !count.Continues(one.asked) {
 		return
 	}
-	if count != one.counted && mono.Time(one.heard.Load()) <= count.To {
+	isHeard := count != one.asked && all.hear(one, now)
+	if count != one.counted && !isHeard && mono.Time(one.heard.Load()) <= count.To {
 		count.Add(all.busy(one, count, now))
 	}
 	one.counted = count

@@ -149,8 +149,7 @@ func TestSlowPeer(t *testing.T) {
 func TestAUnixPeerThatReadsIsNotStalled(t *testing.T) {
 	t.Parallel()
 	for _, echoes := range []bool{false, true} {
-		t.Run(fmt.Sprintf("echoes=%v", echoes), func(t *testing.T) {
-			t.Parallel()
+		fair.RunParallel(t, fmt.Sprintf("echoes=%v", echoes), func(t testing.TB) {
 			const length = 5 * time.Second
 			b := make([]byte, 1000)
 			s := newSite(t, Config{WriteStallTimeout: time.Second}, func(s *site) {

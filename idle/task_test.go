@@ -39,18 +39,13 @@ type handSite struct {
 	opened int
 }
 
-// elapsed is the clock of the Reaper.
-func (s *handSite) elapsed() mono.Time {
-	s.at = s.at.Add(s.cost)
-	return s.at
-}
-
 func newHandSite(t *testing.T, h gnet.EventHandler, cfg Config) *handSite {
 	t.Helper()
 	checked, err := cfg.check(0, nil)
 	require.NoError(t, err)
 	s := &handSite{answer: verdict.Evidence{Queued: -1}}
-	s.Reaper = newReaper(h, checked, s.elapsed, questions{
+	elapsed := func() mono.Time { s.at = s.at.Add(s.cost); return s.at }
+	s.Reaper = newReaper(h, checked, elapsed, questions{
 		ask: func(_ int, ev *verdict.Evidence) {
 			s.asked++
 			s.last = s.at

@@ -338,21 +338,14 @@ func TestABusyLoopNoticesASilenceInTime(t *testing.T) {
 
 // TestAGroupIsHeardWhileABusyLoopAsksOthers has a group that is heard after its members were asked.
 func TestAGroupIsHeardWhileABusyLoopAsksOthers(t *testing.T) {
-	for _, size := range []int{100, 300} {
-		for silence := 1600 * time.Millisecond; silence < 4*time.Second; silence += 800 * time.Millisecond {
-			w := newTown(t, 100, size, 5900)
-			w.live(60*time.Second, true, true, true)
-			w.steps = 3
-			w.live(silence, true, false, true)
-			require.Empty(t, w.held())
-			for range 60 {
-				for _, c := range w.conns[100 : 100+size] {
-					c.Front.Heard = w.Clock.Stamp().Short()
-				}
-				w.live(w.Clock.Tick(), true, true, true)
-			}
-			require.Zero(t, w.Stats(&Counters{}, true).GroupSuspensions, "%d after %v", size, silence)
-		}
+	for silence := 1600 * time.Millisecond; silence < 4*time.Second; silence += 800 * time.Millisecond {
+		w := newTown(t, 100, 300, 5900)
+		w.live(60*time.Second, true, true, true)
+		w.steps = 3
+		w.live(silence, true, false, true)
+		require.Empty(t, w.held())
+		w.live(6*time.Second, true, true, true)
+		require.Zero(t, w.Stats(&Counters{}, true).GroupSuspensions, "after %v", silence)
 	}
 }
 
@@ -623,7 +616,7 @@ func TestOnlyBusyMembersCount(t *testing.T) {
 	one.monitor.Init(count.To)
 	rule := w.groupRule()
 	one.monitor.Step(w.now, w.now, count.To, rule)
-	one.asked = one.monitor.State().Count
+	one.verified = one.monitor.State().Count
 	w.Groups.list = append(w.Groups.list, one)
 	for range 3 {
 		w.Groups.verify = 1

@@ -66,8 +66,9 @@ type sample struct {
 	members []member
 	highest float64       // rank of the members, if there is no room for more
 	counted *outage.Count // the last one with the busy members
-	asked   *outage.Count // the one of the silence about which others of the group are asked
-	noted   mono.Time     // the pass after which the group was told what is usual
+	// verified is the one that had begun when others of the group were asked.
+	verified *outage.Count
+	noted    mono.Time // the pass after which the group was told what is usual
 }
 
 // A member is a connection in a sample.
@@ -279,7 +280,7 @@ func (all *samples[C]) listen(one *sample, now mono.Time) (needed bool) {
 			}
 		}
 	case count != one.counted:
-		one.asked = count
+		one.verified = count
 		all.verify = min(all.mostVerified(), int(all.shard.Len()))
 	}
 	return true
@@ -359,7 +360,8 @@ func (all *samples[C]) verifySome(now mono.Time) {
 	if int(s.Len()) > all.mostVerified() { // those that were opened together often send together
 		stride = strideOf(s.Len())
 	}
-	oldest := mono.Time(verdict.Never) // to find the groups of a connection may need the kernel
+	// Only of a connection that was heard since are the groups found: that may need the kernel.
+	oldest := mono.Time(verdict.Never)
 	for _, one := range all.list {
 		if count := one.monitor.State().Count; count != nil && count != one.counted {
 			oldest = min(oldest, one.news())
@@ -386,14 +388,14 @@ func (all *samples[C]) verifySome(now mono.Time) {
 // were asked. If that took so long that the silence has another Count, it hears the members again.
 func (all *samples[C]) countBusy(one *sample, now mono.Time) {
 	count := one.monitor.State().Count
-	if count == nil || !count.Continues(one.asked) {
+	if count == nil || count == one.counted || !count.Continues(one.verified) {
 		return
 	}
-	isHeard := count != one.asked && all.hear(one, now)
-	if count != one.counted && !isHeard && mono.Time(one.heard.Load()) <= count.To {
+	one.counted = count
+	isHeard := count != one.verified && all.hear(one, now)
+	if !isHeard && mono.Time(one.heard.Load()) <= count.To {
 		count.Add(all.busy(one, count, now))
 	}
-	one.counted = count
 }
 
 // strideOf returns a step that leads through all of n places, and through all parts of them soon.

@@ -42,8 +42,7 @@ type server struct {
 
 // newServer has a read timeout of 8 seconds.
 func newServer(t *testing.T) *server {
-	s := &server{T: t}
-	s.rule = Rule{Tick: tick, Gap: 2 * tick, Memory: 60 * second, Longest: 60 * second, Shortest: 8 * second, Usual: 8 * second, Hold: true, Busy: MinBusy}
+	s := &server{T: t, rule: Rule{Tick: tick, Gap: 2 * tick, Memory: 60 * second, Longest: 60 * second, Shortest: 8 * second, Usual: 8 * second, Hold: true, Busy: MinBusy}}
 	s.Init(0)
 	return s
 }

@@ -86,9 +86,12 @@ func (c *Count) Continues(before *Count) bool {
 	return before != nil && c.To == before.To && c.stopped == before.stopped
 }
 
+// Busy returns the number of connections that were added.
+func (c *Count) Busy() int { return int(c.busy.Load()) }
+
 // Enough returns the number of busy connections that are still missing. An event loop need not
 // count more.
-func (c *Count) Enough() int { return max(c.Least-int(c.busy.Load()), 0) }
+func (c *Count) Enough() int { return max(c.Least-c.Busy(), 0) }
 
 func (c *Count) enough() bool { return c.Enough() == 0 }
 

@@ -336,6 +336,27 @@ func TestABusyLoopNoticesASilenceInTime(t *testing.T) {
 	require.Empty(t, w.closed)
 }
 
+// TestBusyLoopsCountTogether has a group of 20 connections of this loop, and of another one that
+// counts its own in the first Count of a silence only. This loop is late for that one.
+func TestBusyLoopsCountTogether(t *testing.T) {
+	for others, held := range map[int]bool{3: false, 20: true} {
+		w := newTown(t, 20, 5900)
+		w.offer(2, map[reap.Group]int{network0: 20})
+		w.live(60*time.Second, true, true)
+		w.steps = 3
+		group := w.sample(network0).group
+		group.size.Add(20)
+		w.live(30*time.Second, true, true)
+		for w.now < mono.Time(120*time.Second) {
+			if w.live(w.Clock.Tick(), false, true); group.monitor.State().Count != nil && others > 0 {
+				group.monitor.State().Count.Add(others)
+				others = 0
+			}
+		}
+		require.Equal(t, held, slices.Contains(w.held(), network0))
+	}
+}
+
 // TestAGroupIsHeardWhileABusyLoopAsksOthers has a group that is heard after its members were asked.
 func TestAGroupIsHeardWhileABusyLoopAsksOthers(t *testing.T) {
 	for silence := 1600 * time.Millisecond; silence < 4*time.Second; silence += 800 * time.Millisecond {

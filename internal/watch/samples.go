@@ -66,6 +66,7 @@ type sample struct {
 	members []member
 	highest float64       // rank of the members, if there is no room for more
 	counted *outage.Count // the last one with the busy members
+	busy    int           // these members
 	// verified is the one that had begun when others of the group were asked.
 	verified *outage.Count
 	noted    mono.Time // the pass after which the group was told what is usual
@@ -391,10 +392,15 @@ func (all *samples[C]) countBusy(one *sample, now mono.Time) {
 	if count == nil || count == one.counted || !count.Continues(one.verified) {
 		return
 	}
+	before := 0 // the group keeps what was counted in this silence
+	if count.Continues(one.counted) {
+		before = one.busy
+	}
 	one.counted = count
 	isHeard := count != one.verified && all.hear(one, now)
 	if !isHeard && mono.Time(one.heard.Load()) <= count.To {
-		count.Add(all.busy(one, count, now))
+		one.busy = all.busy(one, count, now)
+		count.Add(one.busy - before)
 	}
 }
 

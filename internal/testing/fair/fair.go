@@ -148,18 +148,17 @@ func (a *attempt) Fatalf(format string, args ...any) { a.Logf(format, args...); 
 func MeasureDelay() (stop func() time.Duration) {
 	const pause = 2 * time.Millisecond
 	end, largest := make(chan struct{}), make(chan time.Duration)
+	before, late := time.Now(), time.Duration(0) // the goroutine may begin late as well
 	go func() {
-		late := time.Duration(0)
-		for {
-			before := time.Now()
+		for running := true; running; before = time.Now() {
 			select {
 			case <-end:
-				largest <- late
-				return
+				running = false
 			case <-time.After(pause):
-				late = max(late, time.Since(before)-pause)
 			}
+			late = max(late, time.Since(before)-pause)
 		}
+		largest <- late
 	}()
 	return func() time.Duration {
 		close(end)

@@ -579,7 +579,7 @@ func TestAnHTTP2ConnectionIsWarned(t *testing.T) {
 			t.Parallel()
 			const long = 1 << 20
 			var s *site
-			s = newSite(t, Config{ReadTimeout: 300 * time.Millisecond, CloseGrace: time.Minute}, func(w http.ResponseWriter, r *http.Request) {
+			s = newSite(t, Config{ReadTimeout: time.Minute, Tick: 20 * time.Millisecond, CloseGrace: time.Minute}, func(w http.ResponseWriter, r *http.Request) {
 				if ok(w, r); s.Reason(ConnOf(r.Context())) != nil {
 					_, _ = w.Write(make([]byte, long))
 				}
@@ -598,6 +598,7 @@ func TestAnHTTP2ConnectionIsWarned(t *testing.T) {
 			require.NoError(t, c.SetDeadline(time.Now().Add(30*time.Second)))
 			_, err := io.WriteString(c, tc.sent)
 			require.NoError(t, err)
+			require.NoError(t, s.Update(func(cfg *Config) { cfg.ReadTimeout = 300 * time.Millisecond }))
 			var warnedAt time.Time
 			answered := 0
 			for {

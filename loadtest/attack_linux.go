@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/idlewheel/idlewheel/loadtest/internal/load"
 )
@@ -33,55 +34,53 @@ var attacks = []attack{
 }
 
 func newAttack() *cobra.Command {
-	var o options
-	var others others
-	var length time.Duration
 	var help, names []string
 	for _, a := range attacks {
 		help = append(help, fmt.Sprintf("%-16s %s", a.name, a.help))
 		names = append(names, a.name)
 	}
-	cmd := &cobra.Command{
-		Use: "attack NAME", Short: "Attack the server while others are served: " + strings.Join(names, ", "),
-		Long: "Attack the server while other connections are served, and measure their latency. What attackers do:\n\n  " +
+	return scenario{
+		use: "attack NAME", short: "Attack the server while others are served: " + strings.Join(names, ", "),
+		long: "Attack the server while other connections are served, and measure their latency. What attackers do:\n\n  " +
 			strings.Join(help, "\n  "),
-		Args: func(_ *cobra.Command, args []string) error {
+		args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 || !slices.Contains(names, args[0]) {
-				return usageError{fmt.Errorf("attack %q: name one of %s", strings.Join(args, " "), strings.Join(names, ", "))}
+				return exitError{fmt.Errorf("attack %q: name one of %s", strings.Join(args, " "), strings.Join(names, ", ")), exitUsage}
 			}
 			return nil
 		},
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := o.check(o.checkOthers(others), checkLength(length)); err != nil {
-				return err
-			}
-			return o.attack(cmd, attacks[slices.Index(names, args[0])], others, length)
+		connections: 1000, heartbeat: 3 * time.Second, timeout: 10 * time.Second,
+		flags: func(o *options, f *pflag.FlagSet) {
+			f.DurationVar(&o.length, "for", 20*time.Second, "duration of the attack")
+			o.addLiving(f, 100, 50*time.Millisecond)
 		},
-	}
-	o.add(cmd, 1000, 3*time.Second, 10*time.Second)
-	cmd.Flags().DurationVar(&length, "for", 20*time.Second, "duration of the attack")
-	others.add(cmd, 100, 50*time.Millisecond)
-	return cmd
+		groups: func(o *options, p *problems) []load.Spec {
+			groups := []load.Spec{o.livingGroup(p), o.attackers(attacks[slices.Index(names, o.cmd.Flags().Arg(0))])}
+			o.checkLength(p)
+			return groups
+		},
+		script: func(r *run) {
+			if !r.openAll() || !r.hold("before", r.opt.calm) || !r.phase(during, r.opt.length, nil, load.Command{Open: attackers}) {
+				return
+			}
+			report, _ := r.clients.Report()
+			r.note("%d attackers are still connected at the end of the attack", openOf(report, attackers))
+			_ = r.phase("after", r.opt.calm, nil, load.Command{Silence: attackers})
+		},
+	}.command()
 }
 
-func (o *options) attack(cmd *cobra.Command, a attack, others others, length time.Duration) error {
-	if a.rate > 0 && !cmd.Flags().Changed("rate") {
+// attackers returns the group of an attack. Its rate and its limits of the server give way to
+// --rate and --server-args.
+func (o *options) attackers(a attack) load.Spec {
+	if a.rate > 0 && !o.cmd.Flags().Changed("rate") {
 		o.Rate = a.rate
 	}
-	if o.launch && !o.Bare {
-		o.serverArgs = a.serverArgs + " " + o.serverArgs
-	}
-	s := o.behaving(attackers, a.behaviour, o.Connections, a.interval)
+	o.limitServer("%s", a.serverArgs)
+	s := o.group(attackers, a.behaviour, o.Connections, a.interval)
 	s.Deferred = true
 	if a.behaviour != load.Silent {
 		s.Timeout = 0
 	}
-	return o.perform(cmd, "attack "+a.name, []load.Spec{o.others(others), s}, func(r *run) {
-		if !r.openAll() || !r.hold("before", others.calm) || !r.phase(during, length, nil, load.Command{Open: attackers}) {
-			return
-		}
-		report, _ := r.clients.Report()
-		r.note("%d attackers are still connected at the end of the attack", openOf(report, attackers))
-		_ = r.phase("after", others.calm, nil, load.Command{Silence: attackers})
-	})
+	return s
 }

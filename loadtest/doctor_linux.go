@@ -18,7 +18,7 @@ func newDoctor() *cobra.Command {
 		Long: "Check whether this machine can hold a number of connections, and name a fix for each limit that is too low. It changes nothing.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if connections < 1 {
-				return usageError{fmt.Errorf("--connections is %d: set at least 1", connections)}
+				return exitError{fmt.Errorf("--connections is %d: set at least 1", connections), exitUsage}
 			}
 			descriptors, err := machine.RaiseDescriptors()
 			if err != nil {
@@ -34,7 +34,7 @@ func newDoctor() *cobra.Command {
 			})
 			limits.Print(cmd.OutOrStdout(), checks)
 			if limits.Worst(checks) == limits.Cannot {
-				return cannotError{errors.New("this machine cannot hold that many connections")}
+				return exitError{errors.New("this machine cannot hold that many connections"), exitCannot}
 			}
 			return nil
 		},

@@ -6,7 +6,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -24,13 +23,7 @@ func (c *count) String() string { return strconv.Itoa(int(*c)) }
 func (c *count) Type() string   { return "count" }
 
 func (c *count) Set(text string) error {
-	number := strings.ToLower(text)
-	for suffix, power := range map[string]string{"k": "e3", "m": "e6"} {
-		if n, found := strings.CutSuffix(number, suffix); found {
-			number = n + power
-		}
-	}
-	n, err := strconv.ParseFloat(number, 64)
+	n, err := strconv.ParseFloat(strings.NewReplacer("k", "e3", "m", "e6").Replace(strings.ToLower(text)), 64)
 	if err != nil || n < 0 || n > maxConnections || n != float64(int(n)) {
 		return fmt.Errorf("%q is not a number of connections up to 100m, such as 500, 100k or 1m", text)
 	}
@@ -41,7 +34,7 @@ func (c *count) Set(text string) error {
 // maxConnections is the highest number of connections. Indexes and addresses have 32 bits.
 const maxConnections = 100e6
 
-// options are the flags of every load test. Those in the result are its Setup.
+// options are the flags of all load tests. Those in the result are its Setup.
 type options struct {
 	result.Setup
 	launch     bool
@@ -59,11 +52,22 @@ type options struct {
 	conditions []string             // of --expect
 	expected   []result.Expectation // parsed conditions
 	cmd        *cobra.Command
+
+	// Flags of some verbs.
+	length      time.Duration // --for, --hold or --outage
+	reap        bool
+	living      int
+	every, calm time.Duration
+	mix         string
+	pair        string
+	rounds      int
+	sendRate    float64
+	answerRate  float64 // of the last echo
 }
 
-// add adds the flags, with the defaults of the verb.
-func (o *options) add(cmd *cobra.Command, connections int, heartbeat, timeout time.Duration) {
-	o.Connections, o.cmd = connections, cmd
+// add adds the flags that all verbs have, with the defaults of the scenario.
+func (o *options) add(cmd *cobra.Command, s scenario) {
+	o.cmd, o.Connections = cmd, s.connections
 	f := cmd.Flags()
 	f.SortFlags = false
 	f.VarP((*count)(&o.Connections), "connections", "c", "number of connections, such as 500, 100k or 1m")
@@ -73,7 +77,7 @@ func (o *options) add(cmd *cobra.Command, connections int, heartbeat, timeout ti
 	f.StringVar(&o.binary, "server", "", "`file` of a server to launch instead of building one")
 	f.StringVar(&o.serverArgs, "server-args", "", "further flags of the launched server, such as \"--min-rate 100\"")
 	f.BoolVar(&o.Bare, "bare", false, "launch gnet without the reaper, to compare the cost")
-	f.DurationVar(&o.Timeout, "timeout", timeout, "idle timeout of the target; 0 if it has none or it is unknown")
+	f.DurationVar(&o.Timeout, "timeout", s.timeout, "idle timeout of the target; 0 if it has none or it is unknown")
 	f.DurationVar(&o.Tick, "tick", 100*time.Millisecond, "tick of the launched reaper")
 	f.StringVar(&o.Source, "source", "", "`prefix` of the source addresses, \"none\" for the kernel's choice; 127.0.0.0/8 for targets in it")
 	f.IntVar(&o.Sources, "sources", 0, "number of source addresses; 0 is one per thousand connections")
@@ -82,7 +86,7 @@ func (o *options) add(cmd *cobra.Command, connections int, heartbeat, timeout ti
 	f.DurationVar(&o.Ramp, "ramp", 0, "time in which the rate rises to --rate")
 	f.Int64Var(&o.beginAt, "begin-at", 0, "start at this `unix` second, together with other machines; a late start fails")
 	f.DurationVar(&o.Patience, "patience", 20*time.Second, "longest wait for a connection or an answer")
-	f.DurationVar(&o.heartbeat, "heartbeat", heartbeat, "interval between messages of a living connection; by default at most a third of --timeout")
+	f.DurationVar(&o.heartbeat, "heartbeat", s.heartbeat, "interval between messages of a living connection; by default at most a third of --timeout")
 	f.Float64Var(&o.jitter, "jitter", 0.1, "largest deviation of an interval, as a part of it, 0 to 0.5")
 	f.IntVar(&o.size, "size", 64, "bytes of a message; below 44 an answer to another connection is not noticed")
 	f.IntSliceVar(&o.pids, "pid", nil, "processes of a --target on this machine, to measure them and to stop them in an outage")
@@ -98,61 +102,54 @@ func (o *options) addReport(cmd *cobra.Command) {
 	f.StringArrayVar(&o.conditions, "expect", nil, "`condition` on the result, such as 'lateness.p99<250ms'; can be repeated; the README lists the names")
 }
 
-// parseExpectations parses the conditions of --expect.
-func (o *options) parseExpectations() (p problems) {
+// checkReport checks the flags of the report.
+func (o *options) checkReport(p *problems) {
+	p.add(checkWritable(o.out))
+	p.add(checkWritable(o.html))
+	p.require(o.out != toStdout || o.html != toStdout, "--out and --html are both -: write one of them to a file")
 	for _, text := range o.conditions {
 		e, err := result.ParseExpectation(text)
 		p.require(err == nil, "--expect %w", err)
 		o.expected = append(o.expected, e)
 	}
-	return p
 }
 
-// check checks the flags, resolves targets, and reads the result of --against. It adds the errors
-// in the other flags of the verb.
-func (o *options) check(others ...error) error {
+// check checks the flags that all verbs have, resolves targets, and reads the result of --against.
+func (o *options) check(p *problems) {
 	if !o.cmd.Flags().Changed("heartbeat") && o.exceedsTimeout(o.heartbeat) {
 		o.heartbeat = o.Timeout / 3
 	}
-	var p problems
 	p.require(o.Connections >= 1, "--connections is %d: set at least 1", o.Connections)
-	o.checkServers(&p)
-	o.checkRate(&p)
-	o.checkMessages(&p)
-	p.add(checkWritable(o.out), checkWritable(o.html))
-	p.require(o.out != toStdout || o.html != toStdout, "--out and --html are both -: write one of them to a file")
-	o.resolveTargets(&p)
+	o.checkServers(p)
+	o.checkRate(p)
+	o.checkMessages(p)
+	for i, t := range o.Targets {
+		addr, err := resolve(t)
+		p.require(err == nil, "--target %s: %w", t, err)
+		o.Targets[i] = addr
+	}
 	p.add(o.readAgainst())
-	return slices.Concat(p, o.parseExpectations(), others).err()
+	o.checkReport(p)
 }
 
 // problems are the errors found in the flags.
 type problems []error
 
-func (p *problems) add(errs ...error) { *p = append(*p, errs...) }
+func (p *problems) add(err error) { *p = append(*p, err) }
+
+// require adds an error unless ok is set.
+func (p *problems) require(ok bool, format string, args ...any) {
+	if !ok {
+		p.add(fmt.Errorf(format, args...))
+	}
+}
 
 // err returns the problems as an error in the flags, or nil.
 func (p problems) err() error {
 	if err := errors.Join(p...); err != nil {
-		return usageError{err}
+		return exitError{err, exitUsage}
 	}
 	return nil
-}
-
-// require adds an error unless ok is set.
-func (p *problems) require(ok bool, format string, args ...any) { p.add(unless(ok, format, args...)) }
-
-// unless returns an error unless ok is set.
-func unless(ok bool, format string, args ...any) error {
-	if ok {
-		return nil
-	}
-	return fmt.Errorf(format, args...)
-}
-
-// checkLength checks --for.
-func checkLength(length time.Duration) error {
-	return unless(length >= time.Second, "--for is %v: set at least 1s", length)
 }
 
 // checkServers checks the flags of the target, and sets launch if there is no --target.
@@ -197,15 +194,6 @@ func (o *options) checkMessages(p *problems) {
 		o.heartbeat, o.jitter, o.Timeout)
 }
 
-// resolveTargets replaces the targets by their addresses.
-func (o *options) resolveTargets(p *problems) {
-	for i, t := range o.Targets {
-		addr, err := resolve(t)
-		p.require(err == nil, "--target %s: %w", t, err)
-		o.Targets[i] = addr
-	}
-}
-
 // readAgainst reads the costs of --against.
 func (o *options) readAgainst() error {
 	if o.against == "" {
@@ -240,6 +228,14 @@ func checkWritable(name string) error {
 	return os.Remove(name)
 }
 
+// targetTimeout returns the idle timeout of the target, or 0 if it has none or it is unknown.
+func (o *options) targetTimeout() time.Duration {
+	if o.Bare {
+		return 0
+	}
+	return o.Timeout
+}
+
 // exceedsTimeout reports whether a connection that sends once per interval can be silent for the
 // timeout.
 func (o *options) exceedsTimeout(interval time.Duration) bool {
@@ -271,7 +267,7 @@ const perSource = 1000
 func (o *options) setSources(connections int) {
 	local := true
 	for _, t := range o.Targets {
-		addr := netip.MustParseAddrPort(t).Addr().Unmap()
+		addr := netip.MustParseAddrPort(t).Addr()
 		local = local && addr.Is4() && addr.IsLoopback()
 	}
 	switch {
@@ -291,7 +287,7 @@ func (o *options) setSources(connections int) {
 // noArgs refuses positional arguments.
 func noArgs(_ *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		return usageError{fmt.Errorf("unexpected argument %q", args[0])}
+		return exitError{fmt.Errorf("unexpected argument %q", args[0]), exitUsage}
 	}
 	return nil
 }

@@ -66,15 +66,14 @@ func endingSignals() []os.Signal {
 	return ending
 }
 
-type (
-	// usageError is a mistake in the flags.
-	usageError struct{ error }
-	// cannotError says that this program or this machine could not do what was asked.
-	cannotError struct{ error }
-)
+// An exitError is an error with an exit code of its own.
+type exitError struct {
+	error
+	code int
+}
 
 // errInterrupted is returned by a run that ended on a signal.
-var errInterrupted = errors.New("interrupted")
+var errInterrupted = exitError{errors.New("interrupted"), exitInterrupted}
 
 // execute runs the command line and returns the exit code.
 func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
@@ -85,13 +84,13 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		Version: version.Of(version.Idlewheel),
 		Args:    cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			return usageError{errors.New("name a verb: hold, storm, outage, mix, churn, attack, echo, witness, path, merge or doctor")}
+			return exitError{errors.New("name a verb: hold, storm, outage, mix, churn, attack, echo, witness, path, merge or doctor"), exitUsage}
 		},
 	}
 	root.CompletionOptions.DisableDefaultCmd = true
-	root.AddCommand(newHold(), newStorm(), newOutage(), newMix(), newChurn(), newAttack(), newEcho(), newMerge(), newDoctor(),
-		newWitness(), newPath())
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usageError{suggest.Flag(cmd, err)} })
+	root.AddCommand(hold.command(), storm.command(), outage.command(), newMix(), churn.command(), newAttack(), echo.command(),
+		newMerge(), newDoctor(), newWitness(), newPath())
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return exitError{suggest.Flag(cmd, err), exitUsage} })
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
@@ -99,24 +98,18 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if err == nil {
 		return 0
 	}
-	hint, code := "", exitFailed
 	if cmd == root && len(args) > 0 {
 		if names := root.SuggestionsFor(args[0]); len(names) > 0 {
 			err = fmt.Errorf("%w; did you mean %s?", err, names[0])
 		}
 	}
-	switch {
-	case errors.Is(err, errInterrupted):
-		code = exitInterrupted
-	case isError[cannotError](err):
-		code = exitCannot
-	case isError[usageError](err) || cmd == root: // an error of the root is an unknown verb
-		hint, code = fmt.Sprintf(" (see %s --help)", cmd.CommandPath()), exitUsage
+	of, hint := exitError{code: exitFailed}, ""
+	if !errors.As(err, &of) && cmd == root { // an unknown verb
+		of.code = exitUsage
+	}
+	if of.code == exitUsage {
+		hint = fmt.Sprintf(" (see %s --help)", cmd.CommandPath())
 	}
 	fmt.Fprintf(stderr, "%s: %s%s\n", cmd.CommandPath(), strings.ReplaceAll(err.Error(), "\n", "; "), hint)
-	return code
-}
-
-func isError[E error](err error) bool {
-	return errors.As(err, new(E))
+	return of.code
 }

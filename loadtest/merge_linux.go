@@ -18,14 +18,14 @@ func newMerge() *cobra.Command {
 A file may also be the log of a run with --out /dev/stdout.`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return usageError{errors.New("name the files written with --out")}
+				return exitError{errors.New("name the files written with --out"), exitUsage}
 			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			p := o.parseExpectations()
+			var p problems
+			o.checkReport(&p)
 			p.require(expected == 0 || expected == len(args), "--expect-results is %d: got %d files", expected, len(args))
-			p.require(o.out != toStdout || o.html != toStdout, "--out and --html are both -: write one of them to a file")
 			var all []*result.Result
 			for _, name := range args {
 				r, err := result.Read(name)
@@ -37,7 +37,7 @@ A file may also be the log of a run with --out /dev/stdout.`,
 			}
 			sum, err := result.Merge(all)
 			if err != nil {
-				return usageError{err}
+				return exitError{err, exitUsage}
 			}
 			if len(o.expected) == 0 && slices.ContainsFunc(all, func(r *result.Result) bool { return len(r.Expectations) > 0 }) {
 				sum.Notes = append(sum.Notes, "the expectations of the results are not judged here: --expect sets new ones")

@@ -9,118 +9,95 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/idlewheel/idlewheel/loadtest/internal/load"
 	"github.com/idlewheel/idlewheel/loadtest/internal/machine"
 	"github.com/idlewheel/idlewheel/loadtest/internal/result"
 )
 
-// A mixKind is a name in --mix, with its help, its share in percent, and its connections.
-type mixKind struct {
+// A share is a part of a mix.
+type share struct {
 	name, help string
-	percent    float64
-	spec       func(o *options, n int) load.Spec
+	percent    float64 // by default
+	behaviour  load.Behaviour
+	interval   time.Duration
 }
 
-var mixKinds = []mixKind{
-	{"active", "a message every second", 20, func(o *options, n int) load.Spec {
-		return o.heartbeats("active", n, min(time.Second, o.heartbeat))
-	}},
-	{beating, "a message every --heartbeat", 50, func(o *options, n int) load.Spec {
-		return o.heartbeats(beating, n, o.heartbeat)
-	}},
-	{silent, "one message, then nothing", 15, func(o *options, n int) load.Spec {
-		return o.behaving(silent, load.Silent, n, 0)
-	}},
-	{"trickle", "a byte every second, never a complete message", 5, func(o *options, n int) load.Spec {
-		return o.behaving("trickle", load.Trickle, n, time.Second)
-	}},
-	{"slow-reader", "sends as much as it can, reads little", 5, func(o *options, n int) load.Spec {
-		return o.behaving("slow-reader", load.SlowReader, n, 100*time.Millisecond)
-	}},
-	{"half-open", "heartbeats, then vanishes without a FIN or RST", 5, func(o *options, n int) load.Spec {
-		return o.behaving("half-open", load.HalfOpen, n, o.heartbeat)
-	}},
+// shares returns the parts that a mix can have.
+func (o *options) shares() []share {
+	return []share{
+		{"active", "a message every second", 20, load.Heartbeat, min(time.Second, o.heartbeat)},
+		{beating, "a message every --heartbeat", 50, load.Heartbeat, o.heartbeat},
+		{silent, "one message, then nothing", 15, load.Silent, 0},
+		{"trickle", "a byte every second, never a complete message", 5, load.Trickle, time.Second},
+		{"slow-reader", "sends as much as it can, reads little", 5, load.SlowReader, 100 * time.Millisecond},
+		{"half-open", "heartbeats, then vanishes without a FIN or RST", 5, load.HalfOpen, o.heartbeat},
+	}
 }
 
-// parseMix parses shares such as active=20,heartbeat=80.
-func parseMix(text string) (shares []mixKind, err error) {
-	sum := 0.0
-	for part := range strings.SplitSeq(text, ",") {
+func newMix() *cobra.Command {
+	var usual, help []string
+	for _, s := range new(options).shares() {
+		usual = append(usual, fmt.Sprintf("%s=%v", s.name, s.percent))
+		help = append(help, s.name+": "+s.help)
+	}
+	return scenario{
+		use: "mix", args: noArgs, short: "Run connections of several behaviours side by side",
+		long: "Run connections of several behaviours side by side:\n\n  " + strings.Join(help, "\n  ") +
+			"\n\nThe launched server has limits for slow peers and for pending output.",
+		connections: 1000, heartbeat: 3 * time.Second, timeout: 10 * time.Second,
+		flags: func(o *options, f *pflag.FlagSet) {
+			f.StringVar(&o.mix, "mix", strings.Join(usual, ","), "shares in percent")
+			f.DurationVar(&o.length, "for", 30*time.Second, "duration of the mix")
+		},
+		groups: func(o *options, p *problems) []load.Spec {
+			groups, err := o.mixGroups()
+			p.add(err)
+			o.checkLength(p)
+			o.limitServer("--min-rate 16 --min-rate-window %v --write-stall-timeout %[1]v --output-limit 1048576", o.Timeout)
+			return groups
+		},
+		script: (*run).mix,
+	}.command()
+}
+
+// mixGroups returns the groups of --mix, such as active=20,heartbeat=80.
+func (o *options) mixGroups() (groups []load.Spec, err error) {
+	shares, given, sum := o.shares(), 0, 0.0
+	for part := range strings.SplitSeq(o.mix, ",") {
 		name, value, _ := strings.Cut(part, "=")
 		percent, err := strconv.ParseFloat(value, 64)
-		named := func(k mixKind) bool { return k.name == name }
-		i := slices.IndexFunc(mixKinds, named)
-		if err != nil || i < 0 || slices.ContainsFunc(shares, named) || !(percent >= 0) {
+		i := slices.IndexFunc(shares, func(s share) bool { return s.name == name })
+		if err != nil || i < 0 || !(percent >= 0) {
 			return nil, fmt.Errorf("--mix: %q is not a share, such as heartbeat=50", part)
 		}
-		kind := mixKinds[i]
-		kind.percent = percent
-		shares = append(shares, kind)
 		sum += percent
+		n := int(float64(o.Connections)*sum/100+0.5) - given // the rounded numbers add up to --connections
+		given += n
+		if n > 0 {
+			groups = append(groups, o.group(name, shares[i].behaviour, n, shares[i].interval))
+		}
+		shares = slices.Delete(shares, i, i+1) // each can be named once
 	}
 	if sum < 99.99 || sum > 100.01 {
 		return nil, fmt.Errorf("--mix: the sum of the shares is %v percent, not 100", sum)
 	}
-	return shares, nil
-}
-
-func newMix() *cobra.Command {
-	var o options
-	var length time.Duration
-	var usual, help []string
-	for _, k := range mixKinds {
-		usual = append(usual, fmt.Sprintf("%s=%v", k.name, k.percent))
-		help = append(help, k.name+": "+k.help)
-	}
-	mix := strings.Join(usual, ",")
-	cmd := &cobra.Command{
-		Use: "mix", Short: "Run connections of several behaviours side by side", Args: noArgs,
-		Long: "Run connections of several behaviours side by side:\n\n  " + strings.Join(help, "\n  ") +
-			"\n\nThe launched server has limits for slow peers and for pending output.",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			shares, err := parseMix(mix)
-			if err := o.check(err, checkLength(length)); err != nil {
-				return err
-			}
-			if o.launch && !o.Bare {
-				o.serverArgs = fmt.Sprintf("--min-rate 16 --min-rate-window %v --write-stall-timeout %[1]v --output-limit 1048576 %s",
-					o.Timeout, o.serverArgs)
-			}
-			return o.perform(cmd, "mix", o.mix(shares), func(r *run) { r.mix(length) })
-		},
-	}
-	o.add(cmd, 1000, 3*time.Second, 10*time.Second)
-	cmd.Flags().StringVar(&mix, "mix", mix, "shares in percent")
-	cmd.Flags().DurationVar(&length, "for", 30*time.Second, "duration of the mix")
-	return cmd
-}
-
-// mix returns the groups of a mix.
-func (o *options) mix(shares []mixKind) (specs []load.Spec) {
-	given, percent := 0, 0.0
-	for _, s := range shares {
-		percent += s.percent
-		n := int(float64(o.Connections)*percent/100+0.5) - given
-		given += n
-		if n > 0 {
-			specs = append(specs, s.spec(o, n))
-		}
-	}
-	return specs
+	return groups, nil
 }
 
 // mix runs a mix, and compares the connections that the target and this client hold at the end.
-func (r *run) mix(length time.Duration) {
-	if !r.openAll() || !r.hold("mix", length/3) {
+func (r *run) mix() {
+	vanished := r.opt.length - r.opt.length/3
+	if !r.openAll() || !r.hold("mix", r.opt.length/3) {
 		return
 	}
-	_ = r.phase("vanished", length-length/3, nil, load.Command{Vanish: "half-open"})
+	_ = r.phase("vanished", vanished, nil, load.Command{Vanish: "half-open"})
 	if !r.opt.launch {
 		return
 	}
 	report, _ := r.clients.Report()
-	held := uint64(0)
+	open, held := report.Total().Open, uint64(0)
 	for _, t := range r.opt.Targets {
 		port := netip.MustParseAddrPort(t).Port()
 		n, err := machine.TargetSockets(int(port))
@@ -128,17 +105,16 @@ func (r *run) mix(length time.Duration) {
 			r.res.Faults = append(r.res.Faults, fmt.Sprintf("port %d: the connections of the target are not known: %v", port, err))
 			return
 		}
-		r.note("port %d: at the end the target has %d connections, this client %d", port, n, report.Total().Open)
+		r.note("port %d: at the end the target has %d connections, this client %d", port, n, open)
 		held += uint64(n)
 	}
-	sum := report.Total()
-	left := held - min(sum.Open, held) // vanished connections that the target still has
+	left := held - min(open, held) // vanished connections that the target still has
 	r.finished = func() {
 		for i := range r.res.Groups { // this client cannot see the end of a connection that it has left
 			g := &r.res.Groups[i]
 			had := min(left, g.Vanished)
 			g.Reaped += g.Vanished - had
-			if length-length/3 > r.opt.Timeout+result.MostLate(r.opt.Timeout) {
+			if vanished > r.opt.Timeout+result.MostLate(r.opt.Timeout) {
 				g.Kept += had
 			}
 		}

@@ -78,7 +78,7 @@ func (r *run) openAll() bool {
 	atMost := 4*time.Duration(float64(want)/r.opt.Rate*float64(time.Second)) + r.opt.Ramp + r.opt.Patience + closeGrace
 	done := r.phase(opening, atMost, func(now result.Counts) bool {
 		all := now.Total()
-		return all.Opened+all.OpenFailed >= want || all.Opened == 0 && all.OpenFailed >= maxFailedOpens
+		return all.Opened+all.OpenFailed >= want || isRefused(now)
 	})
 	report, _ := r.clients.Report()
 	if all := report.Total(); done && all.Opened == 0 {
@@ -95,8 +95,11 @@ func (r *run) openAll() bool {
 	return r.running()
 }
 
-// maxFailedOpens is the number of failures after which the run ends, if no connection was opened.
-const maxFailedOpens = 200
+// isRefused reports whether many connections have failed to open, and none has been opened.
+func isRefused(now result.Counts) bool {
+	all := now.Total()
+	return all.Opened == 0 && all.OpenFailed >= 200
+}
 
 // hold waits while the connections are served, and records their cost. It ends early when none is
 // left.

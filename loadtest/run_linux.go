@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/idlewheel/idlewheel/loadtest/internal/limits"
@@ -53,12 +52,13 @@ type run struct {
 }
 
 // perform runs a load test with some groups of connections. The script controls its phases.
-func (o *options) perform(cmd *cobra.Command, verb string, specs []load.Spec, script func(r *run)) error {
+func (o *options) perform(specs []load.Spec, script func(r *run)) error {
+	cmd := o.cmd
 	r := &run{
 		ctx: cmd.Context(), opt: o, progress: newProgress(cmd.ErrOrStderr()), began: time.Now(), specs: specs,
 	}
 	r.res = &result.Result{
-		Schema: result.Schema, Verb: verb, Command: "loadtest " + strings.Join(os.Args[1:], " "), Began: r.began,
+		Schema: result.Schema, Verb: strings.Join(append([]string{cmd.Name()}, cmd.Flags().Args()...), " "), Command: "loadtest " + strings.Join(os.Args[1:], " "), Began: r.began,
 		Machines: []result.Machine{machine.Describe()},
 	}
 	if err := r.prepare(); err != nil {
@@ -99,12 +99,12 @@ func (r *run) prepare() error {
 	}
 	if o.launch {
 		if err := r.servers.Start(r.ctx, r.launchConfig(servers)); err != nil {
-			return cannotError{err}
+			return exitError{err, exitCannot}
 		}
 		o.Targets = r.servers.Targets
 	}
 	if err := r.clients.Start(clients, isApart); err != nil {
-		return cannotError{err}
+		return exitError{err, exitCannot}
 	}
 	if err := r.awaitBegin(); err != nil {
 		return err
@@ -126,7 +126,7 @@ func (r *run) awaitBegin() error {
 	}
 	left := time.Until(time.Unix(r.opt.beginAt, 0))
 	if left < -beginTolerance {
-		return cannotError{fmt.Errorf("%v later than --begin-at: the other machines have already begun", -left.Round(time.Second))}
+		return exitError{fmt.Errorf("%v later than --begin-at: the other machines have already begun", -left.Round(time.Second)), exitCannot}
 	}
 	fmt.Fprintf(r.progress.out, "waiting for --begin-at, %v\n", left.Round(time.Second))
 	select {
@@ -147,7 +147,7 @@ func (r *run) checkLimits(total, clients, servers int) error {
 	})
 	if limits.Worst(checks) == limits.Cannot {
 		limits.Print(r.opt.cmd.OutOrStdout(), checks)
-		return cannotError{errors.New("this machine cannot hold that many connections")}
+		return exitError{errors.New("this machine cannot hold that many connections"), exitCannot}
 	}
 	return nil
 }

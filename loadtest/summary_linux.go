@@ -115,7 +115,7 @@ func (o *options) report(cmd *cobra.Command, res *result.Result) error {
 	case res.Verdict.Outcome == result.Failed:
 		return errors.Join(err, errors.New("failed; the summary says why"))
 	case res.Verdict.Outcome == result.NotValid:
-		return errors.Join(err, cannotError{errors.New("not valid; the summary says why")})
+		return errors.Join(err, exitError{errors.New("not valid; the summary says why"), exitCannot})
 	}
 	return err
 }

@@ -37,7 +37,7 @@ its idle timeouts as they really are, and the heartbeat interval that would have
 			}
 			r, err := witness.Watch(cmd.Context(), c)
 			if errors.Is(err, witness.ErrNothing) {
-				return cannotError{err}
+				return exitError{err, exitCannot}
 			}
 			if err != nil {
 				return err
@@ -82,7 +82,9 @@ func checkWitness(c *witness.Config, pid int, out string) error {
 	}
 	ports, err := witness.ListeningPorts(pid)
 	c.Ports = append(c.Ports, ports...)
-	return problems{err, unless(err != nil || len(ports) > 0, "process %d listens on no TCP port", pid)}.err()
+	p.add(err)
+	p.require(err != nil || len(ports) > 0, "process %d listens on no TCP port", pid)
+	return p.err()
 }
 
 func newPath() *cobra.Command {

@@ -29,17 +29,21 @@ func newDoctor() *cobra.Command {
 			if !local {
 				servers, sources = 0, 1
 			}
-			checks := limits.Check(limits.Demand{
+			return printLimits(cmd, limits.Check(limits.Demand{
 				Connections: int(connections), Clients: clients, Servers: servers, Sources: sources, Targets: 1, Loopback: local,
-			})
-			limits.Print(cmd.OutOrStdout(), checks)
-			if limits.Worst(checks) == limits.Cannot {
-				return exitError{errors.New("this machine cannot hold that many connections"), exitCannot}
-			}
-			return nil
+			}))
 		},
 	}
 	cmd.Flags().VarP(&connections, "connections", "c", "number of connections, such as 500, 100k or 1m")
 	cmd.Flags().BoolVar(&local, "launch", true, "the servers run on this machine too")
 	return cmd
+}
+
+// printLimits prints the limits of this machine, and returns an error if one of them is too low.
+func printLimits(cmd *cobra.Command, checks []limits.Limit) error {
+	limits.Print(cmd.OutOrStdout(), checks)
+	if limits.Worst(checks) == limits.Cannot {
+		return exitError{errors.New("this machine cannot hold that many connections"), exitCannot}
+	}
+	return nil
 }

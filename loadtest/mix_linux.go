@@ -96,8 +96,7 @@ func (r *run) mix() {
 	if !r.opt.launch {
 		return
 	}
-	report, _ := r.clients.Report()
-	open, held := report.Total().Open, uint64(0)
+	open, held := r.total().Open, uint64(0)
 	for _, t := range r.opt.Targets {
 		port := netip.MustParseAddrPort(t).Port()
 		n, err := machine.TargetSockets(int(port))

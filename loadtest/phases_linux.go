@@ -39,30 +39,30 @@ func (r *run) phase(name string, atMost time.Duration, until func(result.Counts)
 	for _, command := range commands {
 		r.clients.Tell(command)
 	}
-	from := time.Since(r.began)
+	from := time.Since(r.res.Began)
 	for r.running() {
 		report, working := r.clients.Report()
-		r.sample(name, report, time.Since(r.began)-from, atMost)
+		passed := time.Since(r.res.Began) - from
+		r.sample(name, passed.Seconds()/atMost.Seconds())
 		switch died := r.servers.Died(); {
 		case died != nil:
 			r.fail("%v", died)
 		case !working:
 			r.cannot("a client process ended before the run")
 		}
-		left := atMost - (time.Since(r.began) - from)
-		if left <= 0 || until != nil && until(report) {
+		if passed >= atMost || until != nil && until(report) {
 			break
 		}
 		select {
 		case <-r.ctx.Done():
-		case <-time.After(min(phasePoll, left)):
+		case <-time.After(min(phasePoll, atMost-passed)):
 		}
 	}
-	r.res.Phases = append(r.res.Phases, result.Phase{Name: name, From: from, To: time.Since(r.began)})
+	r.res.Phases = append(r.res.Phases, result.Phase{Name: name, From: from, To: time.Since(r.res.Began)})
 	// The charts show the end of each phase.
-	if report, _ := r.clients.Report(); !r.running() || time.Since(r.sampled) > phasePoll {
+	if !r.running() || time.Since(r.sampled) > phasePoll {
 		r.sampled = time.Time{}
-		r.sample(name, report, atMost, atMost)
+		r.sample(name, 1)
 	}
 	return r.running()
 }
@@ -104,12 +104,9 @@ func isRefused(now result.Counts) bool {
 // hold waits while the connections are served, and records their cost. It ends early when none is
 // left.
 func (r *run) hold(name string, d time.Duration) bool {
-	report, _ := r.clients.Report()
-	from := r.measure(report.Total().Open)
+	from := r.measure()
 	on := r.phase(name, d, func(now result.Counts) bool { return now.Total().Open == 0 })
-	report, _ = r.clients.Report()
-	r.whileHeld = r.measure(report.Total().Open)
-	r.recordCosts(from)
+	r.recordCosts(from, r.measure())
 	return on
 }
 

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"runtime"
@@ -24,10 +23,8 @@ const (
 	opening = "open"
 	// reservedDescriptors are the descriptors of a process that are not connections.
 	reservedDescriptors = 128
-	// phasePoll is the interval at which a phase checks whether it is over, and sampleEvery that of
-	// samples.
-	phasePoll   = 50 * time.Millisecond
-	sampleEvery = time.Second
+	// phasePoll is the interval at which a phase checks whether it is over.
+	phasePoll = 50 * time.Millisecond
 	// closeGrace is how late the target may close dead connections before the run gives up.
 	closeGrace = 10 * time.Second
 	// exitTimeout limits the time that processes take to end.
@@ -36,33 +33,29 @@ const (
 
 // A run is one load test, from the start of its processes to its report.
 type run struct {
-	ctx       context.Context
-	opt       *options
-	progress  *progress
-	res       *result.Result
-	clients   processes.Clients
-	servers   processes.Servers
-	specs     []load.Spec
-	began     time.Time
-	sampled   time.Time
-	failed    bool // it cannot continue
-	baseline  measurement
-	whileHeld measurement
-	finished  func() // adds to the result when its counts are final; may be nil
+	ctx      context.Context
+	opt      *options
+	res      *result.Result
+	clients  processes.Clients
+	servers  processes.Servers
+	specs    []load.Spec
+	sampled  time.Time
+	failed   bool          // it cannot continue
+	baseline result.Sample // before the first connection
+	finished func()        // adds to the result when its counts are final; may be nil
 }
 
 // perform runs a load test with some groups of connections. The script controls its phases.
 func (o *options) perform(specs []load.Spec, script func(r *run)) error {
 	cmd := o.cmd
-	r := &run{
-		ctx: cmd.Context(), opt: o, progress: newProgress(cmd.ErrOrStderr()), began: time.Now(), specs: specs,
-	}
+	r := &run{ctx: cmd.Context(), opt: o, specs: specs}
 	r.res = &result.Result{
-		Schema: result.Schema, Verb: strings.Join(append([]string{cmd.Name()}, cmd.Flags().Args()...), " "), Command: "loadtest " + strings.Join(os.Args[1:], " "), Began: r.began,
-		Machines: []result.Machine{machine.Describe()},
+		Schema: result.Schema, Verb: strings.Join(append([]string{cmd.Name()}, cmd.Flags().Args()...), " "),
+		Command: "loadtest " + strings.Join(os.Args[1:], " "), Began: time.Now(), Machines: []result.Machine{machine.Describe()},
 	}
 	if err := r.prepare(); err != nil {
-		r.stop()
+		r.clients.Kill()
+		_, _ = r.servers.Stop(exitTimeout)
 		if r.ctx.Err() != nil {
 			return errInterrupted
 		}
@@ -94,8 +87,11 @@ func (r *run) prepare() error {
 		servers = 0
 	}
 	o.setSources(total)
-	if err := r.checkLimits(total, clients, servers); err != nil {
-		return err
+	checks := limits.Check(limits.Demand{
+		Connections: total, Clients: clients, Servers: servers, Sources: o.Sources, Targets: max(len(o.Targets), 1), Loopback: o.launch,
+	})
+	if limits.Worst(checks) == limits.Cannot {
+		return printLimits(o.cmd, checks)
 	}
 	if o.launch {
 		if err := r.servers.Start(r.ctx, r.launchConfig(servers)); err != nil {
@@ -109,46 +105,29 @@ func (r *run) prepare() error {
 	if err := r.awaitBegin(); err != nil {
 		return err
 	}
-	r.baseline = r.measure(0)
+	r.baseline = r.measure()
 	r.describe(total, clients, servers, descriptors)
 	return r.clients.Begin(load.Plan{
 		Targets: o.Targets, Source: o.Source, Sources: o.Sources, Rate: o.Rate, Ramp: o.Ramp, Patience: o.Patience, Specs: r.specs,
 	})
 }
 
-// beginTolerance is how much later than --begin-at a run may begin.
-const beginTolerance = time.Second
-
-// awaitBegin waits until --begin-at.
+// awaitBegin waits until --begin-at. It may begin a second later.
 func (r *run) awaitBegin() error {
 	if r.opt.beginAt == 0 {
 		return nil
 	}
 	left := time.Until(time.Unix(r.opt.beginAt, 0))
-	if left < -beginTolerance {
+	if left < -time.Second {
 		return exitError{fmt.Errorf("%v later than --begin-at: the other machines have already begun", -left.Round(time.Second)), exitCannot}
 	}
-	fmt.Fprintf(r.progress.out, "waiting for --begin-at, %v\n", left.Round(time.Second))
+	fmt.Fprintf(r.opt.cmd.ErrOrStderr(), "waiting for --begin-at, %v\n", left.Round(time.Second))
 	select {
 	case <-time.After(left):
 	case <-r.ctx.Done():
 		return errInterrupted
 	}
-	r.began = time.Now()
-	r.res.Began = r.began
-	return nil
-}
-
-// checkLimits refuses a run that exceeds the limits of this machine.
-func (r *run) checkLimits(total, clients, servers int) error {
-	checks := limits.Check(limits.Demand{
-		Connections: total, Clients: clients, Servers: servers, Sources: r.opt.Sources, Targets: max(len(r.opt.Targets), 1),
-		Loopback: r.opt.launch,
-	})
-	if limits.Worst(checks) == limits.Cannot {
-		limits.Print(r.opt.cmd.OutOrStdout(), checks)
-		return exitError{errors.New("this machine cannot hold that many connections"), exitCannot}
-	}
+	r.res.Began = time.Now()
 	return nil
 }
 
@@ -204,16 +183,12 @@ func (r *run) describe(total, clients, servers, descriptors int) {
 	}
 }
 
-// stop ends the processes.
-func (r *run) stop() {
-	r.clients.Kill()
-	_, _ = r.servers.Stop(exitTimeout)
-}
-
 // finish ends the processes and writes the report.
 func (r *run) finish() error {
 	r.res.Interrupted = r.ctx.Err() != nil
-	r.progress.end()
+	if out := r.opt.cmd.ErrOrStderr(); terminalWidth(out) > 0 {
+		fmt.Fprint(out, eraseLine)
+	}
 	drain := r.opt.Patience
 	if r.res.Interrupted {
 		drain = 0
@@ -231,7 +206,7 @@ func (r *run) finish() error {
 	for i := range r.res.Groups {
 		r.res.Groups[i].Hostile = r.res.Groups[i].Name == attackers
 	}
-	r.res.Took = time.Since(r.began)
+	r.res.Took = time.Since(r.res.Began)
 	r.res.Errors = append(r.res.Errors, r.targetErrors()...)
 	if r.finished != nil {
 		r.finished()

@@ -131,28 +131,25 @@ type file struct {
 func writeAll(cmd *cobra.Command, text func(io.Writer), files ...file) (err error) {
 	to := cmd.OutOrStdout()
 	for _, f := range files {
-		if f.name == toStdout {
+		switch f.name {
+		case "":
+		case toStdout:
 			to = cmd.ErrOrStderr()
-		}
-		if f.name != "" {
-			err = errors.Join(err, writeFile(f.name, cmd.OutOrStdout(), f.write))
+			err = errors.Join(err, f.write(cmd.OutOrStdout()))
+		default:
+			err = errors.Join(err, f.create())
 		}
 	}
 	text(to)
 	return err
 }
 
-// writeFile writes a file, or stdout.
-func writeFile(name string, stdout io.Writer, write func(io.Writer) error) (err error) {
-	if name == toStdout {
-		return write(stdout)
-	}
-	f, err := os.Create(name)
+func (f file) create() error {
+	out, err := os.Create(f.name)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	return write(f)
+	return errors.Join(f.write(out), out.Close())
 }
 
 // targetErrors returns the faults of the target as a whole. Only groups that expect an echo count.

@@ -42,16 +42,11 @@ its idle timeouts as they really are, and the heartbeat interval that would have
 			if err != nil {
 				return err
 			}
-			if err := writeReport(cmd, out, r); err != nil {
-				return err
+			err = writeReport(cmd, out, r, r.Interrupted)
+			if alive, dead := r.ClosedAlive(), r.Verdicts[witness.KeptDead]; err == nil && alive+dead > 0 {
+				err = fmt.Errorf("the server closed %d connections while they were alive, and kept %d dead ones", alive, dead)
 			}
-			switch {
-			case r.Interrupted:
-				return errInterrupted
-			case r.ClosedAlive()+r.Verdicts[witness.KeptDead] > 0:
-				return fmt.Errorf("the server closed %d connections while they were alive, and kept %d dead ones", r.ClosedAlive(), r.Verdicts[witness.KeptDead])
-			}
-			return nil
+			return err
 		},
 	}
 	f := cmd.Flags()
@@ -107,13 +102,7 @@ round takes as long as the shortest silence that fails. Run it where the clients
 			if err != nil {
 				return fmt.Errorf("--target %s: %w", c.Target, err)
 			}
-			if err := writeReport(cmd, out, r); err != nil {
-				return err
-			}
-			if r.Interrupted {
-				return errInterrupted
-			}
-			return nil
+			return writeReport(cmd, out, r, r.Interrupted)
 		},
 	}
 	f := cmd.Flags()
@@ -145,10 +134,14 @@ func checkPath(c *path.Config, out string) error {
 
 // writeReport writes the report as text to stdout, and as JSON to out. If out is stdout, the text
 // goes to stderr.
-func writeReport(cmd *cobra.Command, out string, report interface{ Write(io.Writer) }) error {
-	return writeAll(cmd, report.Write, file{out, func(w io.Writer) error {
+func writeReport(cmd *cobra.Command, out string, report interface{ Write(io.Writer) }, interrupted bool) error {
+	err := writeAll(cmd, report.Write, file{out, func(w io.Writer) error {
 		to := json.NewEncoder(w)
 		to.SetIndent("", "  ")
 		return to.Encode(report)
 	}})
+	if err == nil && interrupted {
+		return errInterrupted
+	}
+	return err
 }

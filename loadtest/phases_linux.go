@@ -80,17 +80,19 @@ func (r *run) openAll() bool {
 		all := now.Total()
 		return all.Opened+all.OpenFailed >= want || isRefused(now)
 	})
+	return done && r.checkReached()
+}
+
+// checkReached ends the run if no connection was opened.
+func (r *run) checkReached() bool {
 	report, _ := r.clients.Report()
-	if all := report.Total(); done && all.Opened == 0 {
-		why := "no connection was opened"
-		if reasons := report.Failures.Reasons(); len(reasons) > 0 {
-			why = reasons[0]
-		}
-		if strings.HasPrefix(why, "bind") {
-			r.cannot("no connection can be opened: %s: set another --source", why)
-		} else {
-			r.fail("no server can be reached at %s: %s", strings.Join(r.opt.Targets, ", "), why)
-		}
+	why := append(report.Failures.Reasons(), "no connection was opened")[0]
+	switch {
+	case report.Total().Opened > 0:
+	case strings.HasPrefix(why, "bind"):
+		r.cannot("no connection can be opened: %s: set another --source", why)
+	default:
+		r.fail("no server can be reached at %s: %s", strings.Join(r.opt.Targets, ", "), why)
 	}
 	return r.running()
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/idlewheel/idlewheel/loadtest/internal/result"
 )
 
-// A count is a number of connections, such as 500, 100k or 1m.
+// A count is a number of connections, such as 500, 100k or 1m. Indexes and addresses have 32 bits.
 type count int
 
 func (c *count) String() string { return strconv.Itoa(int(*c)) }
@@ -24,15 +24,12 @@ func (c *count) Type() string   { return "count" }
 
 func (c *count) Set(text string) error {
 	n, err := strconv.ParseFloat(strings.NewReplacer("k", "e3", "m", "e6").Replace(strings.ToLower(text)), 64)
-	if err != nil || n < 0 || n > maxConnections || n != float64(int(n)) {
+	if err != nil || n < 0 || n > 100e6 || n != float64(int(n)) {
 		return fmt.Errorf("%q is not a number of connections up to 100m, such as 500, 100k or 1m", text)
 	}
 	*c = count(n)
 	return nil
 }
-
-// maxConnections is the highest number of connections. Indexes and addresses have 32 bits.
-const maxConnections = 100e6
 
 // options are the flags of all load tests. Those in the result are its Setup.
 type options struct {
@@ -255,8 +252,7 @@ func resolve(target string) (string, error) {
 	if addr.Port == 0 {
 		return "", errors.New("port 0 is not valid")
 	}
-	at := addr.AddrPort()
-	return netip.AddrPortFrom(at.Addr().Unmap(), at.Port()).String(), nil
+	return addr.String(), nil
 }
 
 // perSource is the number of connections per source address.

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -16,15 +15,10 @@ func newMerge() *cobra.Command {
 		Use: "merge FILE...", Short: "Merge the results of several machines",
 		Long: `Merge the results of several machines that loaded the same target at the same time (--begin-at), written with --out.
 A file may also be the log of a run with --out /dev/stdout.`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return exitError{errors.New("name the files written with --out"), exitUsage}
-			}
-			return nil
-		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var p problems
 			o.checkReport(&p)
+			p.require(len(args) > 0, "name the files written with --out")
 			p.require(expected == 0 || expected == len(args), "--expect-results is %d: got %d files", expected, len(args))
 			var all []*result.Result
 			for _, name := range args {

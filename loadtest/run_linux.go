@@ -207,7 +207,7 @@ func (r *run) finish() error {
 		r.res.Groups[i].Hostile = r.res.Groups[i].Name == attackers
 	}
 	r.res.Took = time.Since(r.res.Began)
-	r.res.Errors = append(r.res.Errors, r.targetErrors()...)
+	r.checkTarget()
 	if r.finished != nil {
 		r.finished()
 	}

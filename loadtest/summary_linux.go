@@ -152,8 +152,8 @@ func (f file) create() error {
 	return errors.Join(f.write(out), out.Close())
 }
 
-// targetErrors returns the faults of the target as a whole. Only groups that expect an echo count.
-func (r *run) targetErrors() (verdicts []string) {
+// checkTarget adds the faults of the target as a whole. Only groups that expect an echo count.
+func (r *run) checkTarget() {
 	var all result.Group
 	for i := range r.res.Groups {
 		if load.Behaviour(r.res.Groups[i].Behaviour).Echoes() {
@@ -163,11 +163,10 @@ func (r *run) targetErrors() (verdicts []string) {
 	switch {
 	case r.failed || r.res.Interrupted || all.Opened == 0 || all.Answers > 0:
 	case all.Garbled+all.Told > 0:
-		verdicts = append(verdicts, "the target does not echo what it receives: it is not an echo server")
+		r.fail("the target does not echo what it receives: it is not an echo server")
 	case all.Lost+all.Early >= all.Opened:
-		verdicts = append(verdicts, "the target closes every connection")
+		r.fail("the target closes every connection")
 	case all.Messages > 0:
-		verdicts = append(verdicts, "the target never answers: it is not an echo server, or it hangs")
+		r.fail("the target never answers: it is not an echo server, or it hangs")
 	}
-	return verdicts
 }

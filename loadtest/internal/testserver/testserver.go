@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
+	"github.com/idlewheel/idlewheel/internal/testing/sockets"
 )
 
 // Serve runs a server until the test ends and returns its address. It calls handle in a goroutine
@@ -18,13 +18,9 @@ import (
 // its end.
 func Serve(t testing.TB, handle func(net.Conn)) string {
 	t.Helper()
-	ln, err := net.Listen("tcp4", "127.0.0.1:0")
-	require.NoError(t, err)
 	var running sync.WaitGroup
-	t.Cleanup(func() {
-		_ = ln.Close()
-		running.Wait()
-	})
+	t.Cleanup(running.Wait) // after the cleanup of the listener, which closes it
+	ln := sockets.Listen(t, "tcp4", "127.0.0.1:0")
 	running.Go(func() {
 		for {
 			c, err := ln.Accept()

@@ -263,8 +263,7 @@ const perSource = 1000
 func (o *options) setSources(connections int) {
 	local := true
 	for _, t := range o.Targets {
-		addr := netip.MustParseAddrPort(t).Addr()
-		local = local && addr.Is4() && addr.IsLoopback()
+		local = local && strings.HasPrefix(t, "127.")
 	}
 	switch {
 	case o.Source == "none":

@@ -61,13 +61,9 @@ func (r *run) sample(phase string, part float64) {
 // progress describes the last sample: for a terminal with some width in one line that changes, and
 // for a width of 0 in a line of its own.
 func progress(samples []result.Sample, all result.Group, phase string, part float64, width int) string {
-	now := samples[len(samples)-1]
-	rate := uint64(0)
-	if n := len(samples); n > 1 {
-		before := samples[n-2]
-		if since := now.At - before.At; since > 0 && now.Messages > before.Messages {
-			rate = uint64(float64(now.Messages-before.Messages) / since.Seconds())
-		}
+	now, before, rate := samples[len(samples)-1], samples[max(len(samples)-2, 0)], uint64(0)
+	if since := now.At - before.At; since > 0 && now.Messages > before.Messages {
+		rate = uint64(float64(now.Messages-before.Messages) / since.Seconds())
 	}
 	line := fmt.Sprintf("%3.0fs %-8s %7s open %6s msg/s %s lost %s reaped", now.At.Seconds(), phase, format.Count(now.Open), format.Count(rate),
 		format.Count(all.Lost), format.Count(all.Reaped))

@@ -20,23 +20,31 @@ func newDoctor() *cobra.Command {
 			if connections < 1 {
 				return exitError{fmt.Errorf("--connections is %d: set at least 1", connections), exitUsage}
 			}
-			descriptors, err := machine.RaiseDescriptors()
+			d, _, err := demandOf(int(connections), local)
 			if err != nil {
 				return err
 			}
-			clients, servers := processCounts(int(connections), descriptors-reservedDescriptors)
-			sources := max(1, int(connections)/perSource)
-			if !local {
-				servers, sources = 0, 1
-			}
-			return printLimits(cmd, limits.Check(limits.Demand{
-				Connections: int(connections), Clients: clients, Servers: servers, Sources: sources, Targets: 1, Loopback: local,
-			}))
+			return printLimits(cmd, limits.Check(d))
 		},
 	}
 	cmd.Flags().VarP(&connections, "connections", "c", "number of connections, such as 500, 100k or 1m")
 	cmd.Flags().BoolVar(&local, "launch", true, "the servers run on this machine too")
 	return cmd
+}
+
+// demandOf returns what some connections demand of this machine, with as many processes as their
+// descriptors require, and the descriptors that a process may have.
+func demandOf(connections int, launch bool) (d limits.Demand, descriptors int, err error) {
+	descriptors, err = machine.RaiseDescriptors()
+	usable := descriptors - 128 // the others are not connections
+	processes := func(each int) int { return max(1, (connections+max(each, 1)-1)/max(each, 1)) }
+	d = limits.Demand{Connections: connections, Clients: processes(usable), Sources: 1, Targets: 1, Loopback: launch}
+	if launch {
+		// A server starts to shed at 15/16 of its limit, and the kernel does not spread connections
+		// evenly over servers.
+		d.Servers, d.Sources = processes(usable*14/16), max(1, connections/perSource)
+	}
+	return d, descriptors, err
 }
 
 // printLimits prints the limits of this machine, and returns an error if one of them is too low.

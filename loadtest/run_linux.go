@@ -21,8 +21,6 @@ import (
 const (
 	// opening is the phase in which the connections are opened.
 	opening = "open"
-	// reservedDescriptors are the descriptors of a process that are not connections.
-	reservedDescriptors = 128
 	// phasePoll is the interval at which a phase checks whether it is over.
 	phasePoll = 50 * time.Millisecond
 	// closeGrace is how late the target may close dead connections before the run gives up.
@@ -67,46 +65,39 @@ func (o *options) perform(specs []load.Spec, script func(r *run)) error {
 
 // prepare starts the processes and sends them the plan.
 func (r *run) prepare() error {
-	o := r.opt
-	descriptors, err := machine.RaiseDescriptors()
-	if err != nil {
-		return err
-	}
-	total := 0
+	o, total := r.opt, 0
 	for _, s := range r.specs {
 		total += s.Connections
 	}
-	clients, servers := processCounts(total, descriptors-reservedDescriptors)
-	clients, servers = max(clients, o.Clients), max(servers, o.Servers)
+	d, descriptors, err := demandOf(total, o.launch)
+	if err != nil {
+		return err
+	}
+	d.Clients, d.Servers = max(d.Clients, o.Clients), max(d.Servers, o.Servers)
 	isApart := slices.ContainsFunc(r.specs, func(s load.Spec) bool { return s.Apart })
 	if isApart {
-		clients++
+		d.Clients++
 		r.note("the group %s has a client process of its own", living)
 	}
-	if !o.launch {
-		servers = 0
-	}
 	o.setSources(total)
-	checks := limits.Check(limits.Demand{
-		Connections: total, Clients: clients, Servers: servers, Sources: o.Sources, Targets: max(len(o.Targets), 1), Loopback: o.launch,
-	})
-	if limits.Worst(checks) == limits.Cannot {
+	d.Sources, d.Targets = o.Sources, max(len(o.Targets), 1)
+	if checks := limits.Check(d); limits.Worst(checks) == limits.Cannot {
 		return printLimits(o.cmd, checks)
 	}
 	if o.launch {
-		if err := r.servers.Start(r.ctx, r.launchConfig(servers)); err != nil {
+		if err := r.servers.Start(r.ctx, r.launchConfig(d.Servers)); err != nil {
 			return exitError{err, exitCannot}
 		}
 		o.Targets = r.servers.Targets
 	}
-	if err := r.clients.Start(clients, isApart); err != nil {
+	if err := r.clients.Start(d.Clients, isApart); err != nil {
 		return exitError{err, exitCannot}
 	}
 	if err := r.awaitBegin(); err != nil {
 		return err
 	}
 	r.baseline = r.measure()
-	r.describe(total, clients, servers, descriptors)
+	r.describe(d, descriptors)
 	return r.clients.Begin(load.Plan{
 		Targets: o.Targets, Source: o.Source, Sources: o.Sources, Rate: o.Rate, Ramp: o.Ramp, Patience: o.Patience, Specs: r.specs,
 	})
@@ -131,14 +122,6 @@ func (r *run) awaitBegin() error {
 	return nil
 }
 
-// processCounts returns the numbers of client and server processes for some connections, given the
-// descriptors per process. A server starts to shed at 15/16 of its limit, and the kernel does not
-// spread connections evenly over servers.
-func processCounts(connections, descriptors int) (clients, servers int) {
-	ceil := func(n int) int { return max(1, (connections+max(n, 1)-1)/max(n, 1)) }
-	return ceil(descriptors), ceil(descriptors * 14 / 16)
-}
-
 // launchConfig returns how to launch the servers.
 func (r *run) launchConfig(servers int) processes.Launch {
 	o := r.opt
@@ -157,10 +140,11 @@ func (r *run) launchConfig(servers int) processes.Launch {
 }
 
 // describe adds the setup and its remarks to the result.
-func (r *run) describe(total, clients, servers, descriptors int) {
+func (r *run) describe(d limits.Demand, descriptors int) {
 	o := r.opt
 	r.res.Setup = o.Setup
-	r.res.Setup.Connections, r.res.Setup.Clients, r.res.Setup.Servers, r.res.Setup.Flags = total, clients, servers, map[string]string{}
+	r.res.Setup.Connections, r.res.Setup.Clients, r.res.Setup.Servers = d.Connections, d.Clients, d.Servers
+	r.res.Setup.Flags = map[string]string{}
 	o.cmd.Flags().VisitAll(func(f *pflag.Flag) { r.res.Setup.Flags[f.Name] = f.Value.String() })
 	for _, s := range r.specs {
 		r.res.Setup.Groups = append(r.res.Setup.Groups, result.GroupSetup{
@@ -171,14 +155,14 @@ func (r *run) describe(total, clients, servers, descriptors int) {
 	if !o.launch || o.Bare {
 		r.res.Setup.Tick = 0
 	}
-	if clients > 1 || servers > 1 {
+	if d.Clients > 1 || d.Servers > 1 {
 		text := ""
-		if servers > 0 {
-			text = fmt.Sprintf(" and %d server processes", servers)
+		if d.Servers > 0 {
+			text = fmt.Sprintf(" and %d server processes", d.Servers)
 		}
-		r.note("a process may have %d descriptors: %d client processes hold the connections%s", descriptors, clients, text)
+		r.note("a process may have %d descriptors: %d client processes hold the connections%s", descriptors, d.Clients, text)
 	}
-	if servers > 0 {
+	if d.Servers > 0 {
 		r.note("clients and servers share this machine: latency, CPU and kernel memory include both")
 	}
 }

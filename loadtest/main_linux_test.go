@@ -229,6 +229,8 @@ func TestBadTargetsAreNamed(t *testing.T) {
 			require.NotEmpty(t, f.result.Errors)
 		})
 	}
+	f := command(t, t.Context(), "churn -c 5 --for 1s --source 10.99.0.0/16 --target "+dead)
+	require.Contains(t, f.out, "not valid: no connection can be opened: bind", "this machine is to blame")
 }
 
 // TestBeginAt runs two commands that begin together and one that is late, and merges the logs of

@@ -103,7 +103,8 @@ func (o *options) inTurns(groups []load.Spec, script func(*run)) error {
 		ratios = append(ratios, rates[1]/rates[0])
 	}
 	slices.Sort(ratios)
+	median := (ratios[(len(ratios)-1)/2] + ratios[len(ratios)/2]) / 2
 	fmt.Fprintf(o.cmd.OutOrStdout(), "\n%s has %.3f times the answers of %s (median of %d rounds, %.3f to %.3f)\n",
-		targets[1], ratios[len(ratios)/2], targets[0], o.rounds, ratios[0], ratios[len(ratios)-1])
+		targets[1], median, targets[0], o.rounds, ratios[0], ratios[len(ratios)-1])
 	return nil
 }

@@ -62,37 +62,72 @@ type figure struct {
 	of   func(*Result) reading
 }
 
-// figures are the figures without a quantile.
+// figures are the figures without a quantile, beside the Counters.
 var figures = map[string]figure{
 	"held":         {percent, held},
 	"open-within":  {duration, openWithin},
 	"early-by":     {duration, func(r *Result) reading { return exact(float64(r.Total().EarliestBy)) }},
 	"client-bytes": {byteCount, costOf(func(c *Costs) float64 { return c.ClientBytes })},
 	"server-bytes": {byteCount, costOf(func(c *Costs) float64 { return c.ServerBytes })},
-	"false-reaps":  counted(falseReaps),
-	"kept":         counted(func(_ *Result, g *Group) uint64 { return g.Kept }),
-	"unanswered":   counted(unanswered),
-	"open-failed":  counted(openFailed),
-	"garbled":      counted(garbled),
-	"swapped":      counted(swapped),
-	"doubled":      counted(doubled),
-	"skipped":      counted(skipped),
-	"starved":      counted(starved),
-	"early":        counted(func(_ *Result, g *Group) uint64 { return g.Early }),
-	"reaped":       counted(func(_ *Result, g *Group) uint64 { return g.Reaped }),
 }
 
 // durations are the figures with a quantile, such as lateness.p99. Latency and own-delay may name
 // a phase in between: latency.during.p99.
-var durations = []string{"connect", "lateness", "latency", "latency.PHASE", "lifetime", "own-delay", "own-delay.PHASE"}
+var durations = map[string]func(r *Result, phase string, q float64) reading{
+	"connect":         func(r *Result, _ string, q float64) reading { return r.quantile(r.Total().Connect, q) },
+	"lateness":        func(r *Result, _ string, q float64) reading { return r.quantile(r.Total().Lateness, q) },
+	"lifetime":        func(r *Result, _ string, q float64) reading { return r.quantile(r.Total().Lifetime, q) },
+	"latency":         (*Result).latency,
+	"latency.PHASE":   (*Result).latency,
+	"own-delay":       (*Result).ownDelay,
+	"own-delay.PHASE": (*Result).ownDelay,
+}
 
 // quantileNames are the quantiles that an expectation can name.
 var quantileNames = map[string]float64{"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999, "max": 1}
 
-// ExpectationNames returns the names that expectations can have.
-func ExpectationNames() string {
-	names := slices.Sorted(maps.Keys(figures))
-	for _, d := range durations {
+// cutQuantile cuts the quantile off a name such as lateness.p99.
+func cutQuantile(name string) (base string, q float64, found bool) {
+	for quantile, q := range quantileNames {
+		if base, found := strings.CutSuffix(name, "."+quantile); found {
+			return base, q, true
+		}
+	}
+	return name, 0, false
+}
+
+// figureOf returns the figure with a name.
+func figureOf(name string) (figure, bool) {
+	if f, ok := figures[name]; ok {
+		return f, true
+	}
+	for _, c := range Counters {
+		if c.Figure == name && name != "" {
+			return figure{number, func(r *Result) reading {
+				faults := r.faults()
+				return exact(float64(c.Of(&faults)))
+			}}, true
+		}
+	}
+	base, q, found := cutQuantile(name)
+	base, phase, hasPhase := strings.Cut(base, ".")
+	if hasPhase {
+		base += ".PHASE"
+	}
+	of := durations[base]
+	return figure{duration, func(r *Result) reading { return of(r, phase, q) }}, found && of != nil
+}
+
+// figureNames returns the names that expectations can have.
+func figureNames() string {
+	names := slices.Collect(maps.Keys(figures))
+	for _, c := range Counters {
+		if c.Figure != "" {
+			names = append(names, c.Figure)
+		}
+	}
+	slices.Sort(names)
+	for _, d := range slices.Sorted(maps.Keys(durations)) {
 		names = append(names, d+".Q")
 	}
 	return strings.Join(names, ", ") + " (Q: p50, p90, p99, p99.9 or max)"
@@ -113,7 +148,7 @@ func ParseExpectation(text string) (Expectation, error) {
 func (e *Expectation) parse() (figure, func(float64) bool, error) {
 	f, ok := figureOf(e.Name)
 	if !ok {
-		return f, nil, fmt.Errorf("%q is not known: the names are %s", e.Name, ExpectationNames())
+		return f, nil, fmt.Errorf("%q is not known: the names are %s", e.Name, figureNames())
 	}
 	value := strings.TrimLeft(e.Want, "<>=")
 	bound, err := f.kind.parse(value)
@@ -153,40 +188,8 @@ func (e *Expectation) evaluate(r *Result) (explained bool) {
 	return holds(v.least) != e.OK
 }
 
-// figureOf returns the figure with a name.
-func figureOf(name string) (figure, bool) {
-	if f, ok := figures[name]; ok {
-		return f, true
-	}
-	for quantile, q := range quantileNames {
-		base, found := strings.CutSuffix(name, "."+quantile)
-		if !found {
-			continue
-		}
-		base, phase, _ := strings.Cut(base, ".")
-		switch {
-		case base == "own-delay":
-			return figure{duration, func(r *Result) reading { return r.ownDelay(phase, q) }}, true
-		case base == "latency":
-			return figure{duration, func(r *Result) reading { return r.latency(phase, q) }}, true
-		case phase != "":
-		case base == "lateness":
-			return figure{duration, func(r *Result) reading { return r.quantile(r.Total().Lateness, q) }}, true
-		case base == "lifetime":
-			return figure{duration, func(r *Result) reading { return r.quantile(r.Total().Lifetime, q) }}, true
-		case base == "connect":
-			return figure{duration, func(r *Result) reading { return r.quantile(r.Total().Connect, q) }}, true
-		}
-	}
-	return figure{}, false
-}
-
 // exact returns a reading that does not depend on the delay of this program.
 func exact(v float64) reading { return reading{got: v, least: v, measured: true} }
-
-func counted(of func(*Result, *Group) uint64) figure {
-	return figure{number, func(r *Result) reading { return exact(float64(r.count(of))) }}
-}
 
 func costOf(of func(*Costs) float64) func(*Result) reading {
 	return func(r *Result) reading {
@@ -223,7 +226,7 @@ func (r *Result) latency(phase string, q float64) (worst reading) {
 // ownDelay returns the highest quantile of the own delay, in one phase or in the worst one. It is 0
 // if nothing was due.
 func (r *Result) ownDelay(phase string, q float64) reading {
-	if phase != "" && !slices.Contains(r.phaseNames(), phase) {
+	if phase != "" && !slices.ContainsFunc(r.Phases, func(p Phase) bool { return p.Name == phase }) {
 		return reading{}
 	}
 	worst := exact(0)
@@ -238,7 +241,7 @@ func (r *Result) ownDelay(phase string, q float64) reading {
 // openWithin returns the time in which all connections were opened.
 func openWithin(r *Result) reading {
 	took := float64(r.Length("open"))
-	if took <= 0 || r.count(openFailed) > 0 {
+	if took <= 0 || r.faults().OpenFailed > 0 {
 		return reading{}
 	}
 	return reading{got: took, least: max(0, took-float64(r.OwnDelay["open"].Max())), measured: true}

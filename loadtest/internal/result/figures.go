@@ -11,6 +11,7 @@ import (
 // A Counter is a count that each Group has.
 type Counter struct {
 	Name, Hint string
+	Figure     string  // name in an expectation; may be empty
 	Main       bool    // worth showing even if it is 0
 	Fault      Outcome // of a run in which it is not 0, unless it is expected; may be empty
 	Of         func(*Group) uint64
@@ -18,26 +19,26 @@ type Counter struct {
 
 // Counters are the counts of a Group, in the order in which to show them.
 var Counters = []Counter{
-	{"requested", "", true, "", func(g *Group) uint64 { return uint64(max(g.Connections, 0)) }},
-	{"opened", "", true, "", func(g *Group) uint64 { return g.Opened }},
-	{"false reaps", "living connections closed by the target", true, Failed, func(g *Group) uint64 { return g.Lost }},
-	{"reaped", "dead connections closed by the target", true, "", func(g *Group) uint64 { return g.Reaped }},
-	{"early", "reaped before their timeout", true, Failed, func(g *Group) uint64 { return g.Early }},
-	{"kept", "dead connections open at the end of the run", true, Failed, func(g *Group) uint64 { return g.Kept }},
-	{"messages", "sent", true, "", func(g *Group) uint64 { return g.Messages }},
-	{"answers", "received", true, "", func(g *Group) uint64 { return g.Answers }},
-	{"not opened", "", false, Failed, func(g *Group) uint64 { return g.OpenFailed }},
-	{"starved", "closed because this client did not send in time", false, NotValid, func(g *Group) uint64 { return g.Starved }},
-	{"with a wrong answer", "received something other than their echo", false, Failed, func(g *Group) uint64 { return g.Garbled }},
-	{"without an answer", "connections that waited too long at the end", false, Failed, func(g *Group) uint64 { return g.Unanswered }},
-	{"unanswered messages", "waited too long, or were lost with their connection", false, Failed, (*Group).unansweredMessages},
-	{"swapped answers", "to messages of other connections", false, Failed, func(g *Group) uint64 { return g.Swapped }},
-	{"doubled answers", "came more than once", false, Failed, func(g *Group) uint64 { return g.Doubled }},
-	{"skipped messages", "without an answer although later ones have one", false, Failed, func(g *Group) uint64 { return g.Skipped }},
-	{"reset", "closed by the target with a reset", false, "", func(g *Group) uint64 { return g.Reset }},
-	{"with a goodbye", "received data before the close", false, "", func(g *Group) uint64 { return g.Told }},
-	{"closed by this client", "", false, "", func(g *Group) uint64 { return g.Ended }},
-	{"vanished", "left half-open by this client", false, "", func(g *Group) uint64 { return g.Vanished }},
+	{"requested", "", "", true, "", func(g *Group) uint64 { return uint64(max(g.Connections, 0)) }},
+	{"opened", "", "", true, "", func(g *Group) uint64 { return g.Opened }},
+	{"false reaps", "living connections closed by the target", "false-reaps", true, Failed, func(g *Group) uint64 { return g.Lost }},
+	{"reaped", "dead connections closed by the target", "reaped", true, "", func(g *Group) uint64 { return g.Reaped }},
+	{"early", "reaped before their timeout", "early", true, Failed, func(g *Group) uint64 { return g.Early }},
+	{"kept", "dead connections open at the end of the run", "kept", true, Failed, func(g *Group) uint64 { return g.Kept }},
+	{"messages", "sent", "", true, "", func(g *Group) uint64 { return g.Messages }},
+	{"answers", "received", "", true, "", func(g *Group) uint64 { return g.Answers }},
+	{"not opened", "", "open-failed", false, Failed, func(g *Group) uint64 { return g.OpenFailed }},
+	{"starved", "closed because this client did not send in time", "starved", false, NotValid, func(g *Group) uint64 { return g.Starved }},
+	{"with a wrong answer", "received something other than their echo", "garbled", false, Failed, func(g *Group) uint64 { return g.Garbled }},
+	{"without an answer", "connections that waited too long at the end", "unanswered", false, Failed, func(g *Group) uint64 { return g.Unanswered }},
+	{"unanswered messages", "waited too long, or were lost with their connection", "", false, Failed, (*Group).unansweredMessages},
+	{"swapped answers", "to messages of other connections", "swapped", false, Failed, func(g *Group) uint64 { return g.Swapped }},
+	{"doubled answers", "came more than once", "doubled", false, Failed, func(g *Group) uint64 { return g.Doubled }},
+	{"skipped messages", "without an answer although later ones have one", "skipped", false, Failed, func(g *Group) uint64 { return g.Skipped }},
+	{"reset", "closed by the target with a reset", "", false, "", func(g *Group) uint64 { return g.Reset }},
+	{"with a goodbye", "received data before the close", "", false, "", func(g *Group) uint64 { return g.Told }},
+	{"closed by this client", "", "", false, "", func(g *Group) uint64 { return g.Ended }},
+	{"vanished", "left half-open by this client", "", false, "", func(g *Group) uint64 { return g.Vanished }},
 }
 
 func (g *Group) unansweredMessages() (n uint64) {
@@ -63,25 +64,25 @@ func (r *Result) Times() (all []Times) {
 	for i := range r.Groups {
 		g := &r.Groups[i]
 		add(g.Name+": connected in", g.Connect)
-		for _, phase := range r.phaseNames() {
-			l := g.Latency[phase]
+		for _, p := range r.Phases {
+			l := g.Latency[p.Name]
 			if l == nil || l.Count() == 0 {
 				continue
 			}
-			name := g.Name + ": answer, " + phase
+			name := g.Name + ": answer, " + p.Name
 			if n := l.Unanswered.Count(); n > 0 {
 				name += ", " + format.Count(n) + " unanswered"
 			}
 			all = append(all, Times{name, *l})
 			if l.Raw.Quantile(0.99) < l.Corrected.Quantile(0.99)*9/10 {
-				add(g.Name+": raw answer, "+phase, l.Raw)
+				add(g.Name+": raw answer, "+p.Name, l.Raw)
 			}
 		}
 		add(g.Name+": lateness of reaps", g.Lateness)
 		add(g.Name+": lifetime", g.Lifetime)
 	}
-	for _, phase := range r.phaseNames() {
-		add("own delay of loadtest, "+phase, r.OwnDelay[phase])
+	for _, p := range r.Phases {
+		add("own delay of loadtest, "+p.Name, r.OwnDelay[p.Name])
 	}
 	return all
 }

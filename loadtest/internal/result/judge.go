@@ -2,8 +2,8 @@ package result
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/idlewheel/idlewheel/loadtest/internal/format"
@@ -44,8 +44,10 @@ const (
 // MostLate returns how late a dead connection may be closed by default.
 func MostLate(timeout time.Duration) time.Duration { return max(timeout/10, leastLateness) }
 
-// findings are the causes of each outcome.
-type findings struct {
+// A judge collects the causes of each outcome.
+type judge struct {
+	*Result
+	total       Group    // without what is no fault of the target
 	facts       []string // faults of the target that no delay of this program explains
 	explainable []string // faults of the target that a late program may cause itself
 	late        []string // this program was late
@@ -65,249 +67,196 @@ func (r *Result) Judge() {
 			l.All = l.Quantiles()
 		}
 	}
-	var f findings
-	f.facts = append(f.facts, r.Errors...)
-	f.unable = append(f.unable, r.Faults...)
-	f.expectations(r)
-	f.exchanges(r)
-	f.reaps(r)
-	f.opens(r)
-	f.lateness(r)
-	f.delays(r)
-	f.shares(r)
-	r.Verdict = f.verdict()
+	j := judge{Result: r, total: r.faults(), facts: slices.Clone(r.Errors), unable: slices.Clone(r.Faults)}
+	j.expectations()
+	j.answers()
+	j.reaps()
+	j.opens()
+	j.lateness()
+	j.delays()
+	j.shares()
+	r.Verdict = j.verdict()
 }
 
 // verdict returns the outcome. A late program explains some faults of the target.
-func (f *findings) verdict() Verdict {
-	if len(f.late) == 0 {
-		f.facts, f.explainable = append(f.facts, f.explainable...), nil
+func (j *judge) verdict() Verdict {
+	if len(j.late) == 0 {
+		j.facts, j.explainable = append(j.facts, j.explainable...), nil
 	}
-	invalid := slices.Concat(f.unable, f.late)
+	invalid := slices.Concat(j.unable, j.late)
 	switch {
-	case len(f.facts) > 0:
-		return Verdict{Failed, f.facts, slices.Concat(invalid, f.explainable, f.remarks)}
+	case len(j.facts) > 0:
+		return Verdict{Failed, j.facts, slices.Concat(invalid, j.explainable, j.remarks)}
 	case len(invalid) > 0:
-		return Verdict{NotValid, slices.Concat(invalid, f.explainable), f.remarks}
+		return Verdict{NotValid, slices.Concat(invalid, j.explainable), j.remarks}
 	}
-	return Verdict{Passed, nil, f.remarks}
+	return Verdict{Passed, nil, j.remarks}
 }
 
 // expectations evaluates the expectations of the user.
-func (f *findings) expectations(r *Result) {
-	for i := range r.Expectations {
-		e := &r.Expectations[i]
-		explained := e.evaluate(r)
+func (j *judge) expectations() {
+	for i := range j.Expectations {
+		e := &j.Expectations[i]
+		explained := e.evaluate(j.Result)
 		text := fmt.Sprintf("expected %s%s, got %s", e.Name, e.Want, e.Got)
 		switch {
 		case explained:
-			f.late = append(f.late, text+": the delay of loadtest itself decides")
+			j.late = append(j.late, text+": the delay of loadtest itself decides")
 		case !e.OK:
-			f.facts = append(f.facts, text)
+			j.facts = append(j.facts, text)
 		}
 	}
 }
 
-// expects reports whether the user has an expectation with one of the names.
-func (r *Result) expects(names ...string) bool {
-	return slices.ContainsFunc(r.Expectations, func(e Expectation) bool { return slices.Contains(names, e.Name) })
-}
-
-// expectsAny reports whether the user has an expectation with a name that begins with prefix.
-func (r *Result) expectsAny(prefix string) bool {
-	return slices.ContainsFunc(r.Expectations, func(e Expectation) bool { return strings.HasPrefix(e.Name, prefix) })
+// expects reports whether the user has an expectation about one of the figures, or about a quantile
+// of it.
+func (r *Result) expects(figures ...string) bool {
+	return slices.ContainsFunc(r.Expectations, func(e Expectation) bool {
+		base, _, _ := cutQuantile(e.Name)
+		return slices.Contains(figures, base)
+	})
 }
 
 // blame adds a cause, unless n is 0 or the user has an expectation about it.
-func (r *Result) blame(causes *[]string, name string, n uint64, one, more string) {
-	if n > 0 && !r.expects(name) {
+func (j *judge) blame(causes *[]string, name string, n uint64, one, more string) {
+	if n > 0 && !j.expects(name) {
 		*causes = append(*causes, name+": "+format.Plural(n, one, more))
 	}
 }
 
-// exchanges judges the answers.
-func (f *findings) exchanges(r *Result) {
-	r.blame(&f.facts, "garbled", r.count(garbled), "connection received a wrong answer", "connections received wrong answers")
-	r.blame(&f.facts, "swapped", r.count(swapped), "answer of another connection", "answers of other connections")
-	r.blame(&f.facts, "doubled", r.count(doubled), "answer came more than once", "answers came more than once")
-	r.blame(&f.facts, "skipped", r.count(skipped), "message has no answer although a later one has",
+func (j *judge) answers() {
+	j.blame(&j.facts, "garbled", j.total.Garbled, "connection received a wrong answer", "connections received wrong answers")
+	j.blame(&j.facts, "swapped", j.total.Swapped, "answer of another connection", "answers of other connections")
+	j.blame(&j.facts, "doubled", j.total.Doubled, "answer came more than once", "answers came more than once")
+	j.blame(&j.facts, "skipped", j.total.Skipped, "message has no answer although a later one has",
 		"messages have no answer although later ones have")
-	r.blame(&f.explainable, "unanswered", r.count(unanswered), "message was not answered", "messages were not answered")
+	j.blame(&j.explainable, "unanswered", j.total.Unanswered, "message was not answered", "messages were not answered")
 }
 
 // reaps judges which connections the target closed, and when.
-func (f *findings) reaps(r *Result) {
+func (j *judge) reaps() {
 	said := ""
-	if words := r.Total().Said; words != "" {
-		said = fmt.Sprintf("; the target said %q", words)
+	if j.total.Said != "" {
+		said = fmt.Sprintf("; the target said %q", j.total.Said)
 	}
-	r.blame(&f.facts, "false-reaps", r.count(falseReaps), "living connection was closed"+said, "living connections were closed"+said)
-	r.blame(&f.explainable, "kept", r.count(kept), "dead connection was not closed", "dead connections were not closed")
-	r.blame(&f.unable, "starved", r.count(starved), "connection was not kept alive by loadtest itself",
+	j.blame(&j.facts, "false-reaps", j.total.Lost, "living connection was closed"+said, "living connections were closed"+said)
+	if !j.Setup.Bare && j.Setup.Timeout != 0 && !j.Interrupted { // it had the time to close them
+		j.blame(&j.explainable, "kept", j.total.Kept, "dead connection was not closed", "dead connections were not closed")
+	}
+	j.blame(&j.unable, "starved", j.total.Starved, "connection was not kept alive by loadtest itself",
 		"connections were not kept alive by loadtest itself")
-	if total := r.Total(); total.Early > 0 {
-		text := fmt.Sprintf("early %d by at most %v", total.Early, total.EarliestBy)
-		switch {
-		case r.expects("early", "early-by"):
-		case total.EarliestBy > earlyTolerance:
-			f.facts = append(f.facts, text)
-		default:
-			f.remarks = append(f.remarks, fmt.Sprintf("%s, within the tolerance of %v", text, earlyTolerance))
-		}
+	if j.total.Early == 0 || j.expects("early", "early-by") {
+		return
+	}
+	text := fmt.Sprintf("early %d by at most %v", j.total.Early, j.total.EarliestBy)
+	if j.total.EarliestBy > earlyTolerance {
+		j.facts = append(j.facts, text)
+	} else {
+		j.remarks = append(j.remarks, fmt.Sprintf("%s, within the tolerance of %v", text, earlyTolerance))
 	}
 }
 
+// ofThisMachine matches the failures of connections of which no packet was sent.
+var ofThisMachine = regexp.MustCompile("^(bind|socket|epoll_ctl)|cannot assign requested address|no buffer space")
+
 // opens judges whether the connections were opened. Those that failed on this machine are not the
 // fault of the target.
-func (f *findings) opens(r *Result) {
-	missing, local := r.count(openFailed), uint64(0)
-	for why, n := range r.Failures {
-		if ofThisMachine(why) {
+func (j *judge) opens() {
+	missing, local := j.total.OpenFailed, uint64(0)
+	for why, n := range j.Failures {
+		if ofThisMachine.MatchString(why) {
 			local += n
 		}
 	}
 	local = min(local, missing)
-	r.blame(&f.explainable, "open-failed", missing-local, "connection was not opened", "connections were not opened")
-	r.blame(&f.unable, "open-failed", local, "connection was not opened by this machine", "connections were not opened by this machine")
-	if total := r.Total(); total.Opened == 0 && missing == 0 && len(r.Errors) == 0 {
-		f.unable = append(f.unable, "no connection was opened")
+	j.blame(&j.explainable, "open-failed", missing-local, "connection was not opened", "connections were not opened")
+	j.blame(&j.unable, "open-failed", local, "connection was not opened by this machine", "connections were not opened by this machine")
+	if j.total.Opened == 0 && missing == 0 && len(j.Errors) == 0 {
+		j.unable = append(j.unable, "no connection was opened")
 	}
-	if r.Interrupted {
-		f.unable = append(f.unable, fmt.Sprintf("the run was interrupted after %v", r.Took.Round(time.Millisecond)))
-	} else if asked, got := r.churned(); got < leastChurn*asked {
-		f.unable = append(f.unable, fmt.Sprintf("%.0f of %.0f connections per second were opened", got, asked))
+	if j.Interrupted {
+		j.unable = append(j.unable, fmt.Sprintf("the run was interrupted after %v", j.Took.Round(time.Millisecond)))
+	} else if asked, got := j.churned(); got < leastChurn*asked {
+		j.unable = append(j.unable, fmt.Sprintf("%.0f of %.0f connections per second were opened", got, asked))
 	}
 }
 
 // churned returns the requested rate of connections of a churn, and the real one.
-func (r *Result) churned() (asked, got float64) {
-	took, total := r.Length("churn").Seconds(), r.Total()
-	if took <= 0 || r.Verb != "churn" {
+func (j *judge) churned() (asked, got float64) {
+	took, total := j.Length("churn").Seconds(), j.Total()
+	if took <= 0 || j.Verb != "churn" {
 		return 0, 0
 	}
 	// The ramp reaches half of the connections.
-	return r.Setup.Rate * max(0, 1-(r.Setup.Ramp/2).Seconds()/took), float64(total.Opened+total.OpenFailed) / took
+	return j.Setup.Rate * max(0, 1-(j.Setup.Ramp/2).Seconds()/took), float64(total.Opened+total.OpenFailed) / took
 }
 
-// ofThisMachine reports whether a connection failed before a packet was sent.
-func ofThisMachine(why string) bool {
-	for _, local := range []string{"bind", "socket", "epoll_ctl"} {
-		if strings.HasPrefix(why, local) {
-			return true
+// lateness judges how late dead connections were closed.
+func (j *judge) lateness() {
+	bound, timeout := MostLate(j.Setup.Timeout), j.Setup.Timeout
+	if p99 := j.total.Lateness.Quantile(0.99); p99 > bound && timeout > 0 && !j.expects("lateness") {
+		text := fmt.Sprintf("lateness: p99 of %v, more than %v", p99, bound)
+		if p99 > timeout/2 {
+			text += "; a target that suspends verdicts while all are silent needs --outage-grace -1s"
 		}
+		j.explainable = append(j.explainable, text)
 	}
-	return strings.Contains(why, "cannot assign requested address") || strings.Contains(why, "no buffer space")
 }
 
 // delays judges how late this program was. The bound is a tenth of what it measures: the timeout of
 // the target, or the patience if the timeout is unknown.
-func (f *findings) delays(r *Result) {
-	of, name := r.Setup.Timeout, "timeout"
+func (j *judge) delays() {
+	of, name := j.Setup.Timeout, "timeout"
 	if of == 0 {
-		of, name = r.Setup.Patience, "patience"
+		of, name = j.Setup.Patience, "patience"
 	}
-	bound := max(of/10, leastOwnDelay)
-	for _, phase := range r.phaseNames() {
-		own := r.OwnDelay[phase].Max()
-		if own <= bound {
-			continue
+	for _, p := range j.Phases {
+		if own := j.OwnDelay[p.Name].Max(); own > max(of/10, leastOwnDelay) {
+			j.delayed(p.Name, fmt.Sprintf("loadtest itself, not the target, was late by up to %v in phase %s, more than a tenth of the %s", own, p.Name, name))
 		}
-		f.delayed(r, phase, fmt.Sprintf("loadtest itself, not the target, was late by up to %v in phase %s, more than a tenth of the %s", own, phase, name))
-	}
-}
-
-// delayed adds a delay of this program in a phase. It does not decide if the user has an
-// expectation about it.
-func (f *findings) delayed(r *Result, phase, text string) {
-	isAbout := func(e Expectation) bool {
-		of, found := strings.CutPrefix(e.Name, "own-delay.")
-		_, isWorst := quantileNames[of]
-		return found && (isWorst || strings.HasPrefix(of, phase+"."))
-	}
-	if slices.ContainsFunc(r.Expectations, isAbout) {
-		f.remarks = append(f.remarks, text)
-	} else {
-		f.late = append(f.late, text)
 	}
 }
 
 // shares judges which part of a latency is the own delay: at the p99 at most half of it. While the
 // connections are opened it is often more. A lateness does not include it.
-func (f *findings) shares(r *Result) {
-	for _, phase := range r.phaseNames() {
-		told, own := r.latency(phase, 0.99), r.OwnDelay[phase].Quantile(0.99)
-		if phase != "open" && told.measured && own > max(time.Duration(told.got)/2, leastShare) {
-			f.delayed(r, phase, fmt.Sprintf("latency.%s.p99 is %v, and loadtest itself was late by %v at the p99", phase, time.Duration(told.got), own))
+func (j *judge) shares() {
+	for _, p := range j.Phases {
+		told, own := j.latency(p.Name, 0.99), j.OwnDelay[p.Name].Quantile(0.99)
+		if latency := time.Duration(told.got); p.Name != "open" && told.measured && own > max(latency/2, leastShare) {
+			j.delayed(p.Name, fmt.Sprintf("latency.%s.p99 is %v, and loadtest itself was late by %v at the p99", p.Name, latency, own))
 		}
 	}
 }
 
-// lateness judges how late dead connections were closed.
-func (f *findings) lateness(r *Result) {
-	bound := MostLate(r.Setup.Timeout)
-	if p99 := r.Total().Lateness.Quantile(0.99); p99 > bound && r.Setup.Timeout > 0 && !r.expectsAny("lateness.") {
-		text := fmt.Sprintf("lateness: p99 of %v, more than %v", p99, bound)
-		if p99 > r.Setup.Timeout/2 {
-			text += "; a target that suspends verdicts while all are silent needs --outage-grace -1s"
+// delayed adds a delay of this program in a phase. It does not decide if the user has an
+// expectation about it.
+func (j *judge) delayed(phase, text string) {
+	if j.expects("own-delay", "own-delay."+phase) {
+		j.remarks = append(j.remarks, text)
+	} else {
+		j.late = append(j.late, text)
+	}
+}
+
+// faults returns the sum of all groups with only those faults that are the target's. It may refuse,
+// ignore and close the connections of a hostile group.
+func (r *Result) faults() (sum Group) {
+	for _, g := range r.Groups {
+		if g.Behaviour != "churn" && !r.Interrupted && len(r.Errors) == 0 {
+			neverTried := max(g.Connections-int(g.Opened), 0)
+			g.OpenFailed = max(g.OpenFailed, uint64(neverTried))
 		}
-		f.explainable = append(f.explainable, text)
-	}
-}
-
-// phaseNames returns the names of the phases without repetition.
-func (r *Result) phaseNames() (names []string) {
-	for _, p := range r.Phases {
-		if !slices.Contains(names, p.Name) {
-			names = append(names, p.Name)
+		g.Unanswered = r.unanswered(&g)
+		if g.Hostile {
+			g.Lost, g.Skipped, g.OpenFailed, g.Unanswered = 0, 0, 0, 0
 		}
+		sum.Add(&g)
 	}
-	return names
-}
-
-// count returns the sum of a count over all groups.
-func (r *Result) count(of func(*Result, *Group) uint64) (n uint64) {
-	for i := range r.Groups {
-		n += of(r, &r.Groups[i])
-	}
-	return n
-}
-
-// These functions count what is a fault of the target in a group. A target may refuse, ignore and
-// close the connections of a hostile group.
-func garbled(_ *Result, g *Group) uint64 { return g.Garbled }
-func swapped(_ *Result, g *Group) uint64 { return g.Swapped }
-func doubled(_ *Result, g *Group) uint64 { return g.Doubled }
-func starved(_ *Result, g *Group) uint64 { return g.Starved }
-
-func skipped(_ *Result, g *Group) uint64    { return g.unlessHostile(g.Skipped) }
-func falseReaps(_ *Result, g *Group) uint64 { return g.unlessHostile(g.Lost) }
-
-func (g *Group) unlessHostile(n uint64) uint64 {
-	if g.Hostile {
-		return 0
-	}
-	return n
-}
-
-// kept counts dead connections that the target had the time to close.
-func kept(r *Result, g *Group) uint64 {
-	if r.Setup.Bare || r.Setup.Timeout == 0 || r.Interrupted {
-		return 0
-	}
-	return g.Kept
-}
-
-// openFailed counts connections that were not opened, with those never tried.
-func openFailed(r *Result, g *Group) uint64 {
-	never := uint64(0)
-	if g.Behaviour != "churn" && !r.Interrupted && len(r.Errors) == 0 {
-		never = uint64(max(g.Connections, 0)) - min(g.Opened, uint64(max(g.Connections, 0)))
-	}
-	return g.unlessHostile(max(g.OpenFailed, never))
+	return sum
 }
 
 // unanswered counts messages of a group that were never answered.
-func unanswered(r *Result, g *Group) uint64 {
+func (r *Result) unanswered(g *Group) uint64 {
 	var n, late uint64
 	for phase, e := range g.Exchanges {
 		n += e.Unanswered
@@ -319,20 +268,16 @@ func unanswered(r *Result, g *Group) uint64 {
 	case "heartbeat", "ping-pong", "one-byte": // others may end while a message is on its way
 		n += late - min(late, g.Starved)
 	}
-	return g.unlessHostile(max(n, g.Unanswered))
+	return max(n, g.Unanswered)
 }
 
 // isSettled reports whether every message of the phase has had the time for an answer.
 func (r *Result) isSettled(phase string) bool {
-	last, end := time.Duration(0), time.Duration(0)
-	for _, p := range r.Phases {
-		if end = max(end, p.To); p.Name == phase {
-			last = max(last, p.To)
-		}
-	}
 	limit := settled
 	if r.Setup.Patience > 0 {
 		limit = min(limit, r.Setup.Patience)
 	}
-	return last > 0 && end-last >= limit
+	return slices.ContainsFunc(r.Phases, func(p Phase) bool {
+		return p.Name == phase && r.Phases[len(r.Phases)-1].To-p.To >= limit
+	})
 }

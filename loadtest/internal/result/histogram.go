@@ -3,33 +3,27 @@ package result
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-const (
-	// precision is the number of significant digits, and coarse that of a coarse Histogram.
-	precision = 3
-	coarse    = 2
-	// longest is the longest recorded time; longer ones count as longest.
-	longest = time.Hour
-)
+// longest is the longest recorded time; longer ones count as longest.
+const longest = time.Hour
 
 // A Histogram counts durations from 1 µs to 1 h, with three significant digits. Not safe for
 // concurrent use.
 type Histogram struct{ h *hdrhistogram.Histogram }
 
 // NewHistogram returns an empty Histogram. It takes about 190 KB.
-func NewHistogram() *Histogram {
-	return &Histogram{hdrhistogram.New(1, longest.Microseconds(), precision)}
-}
+func NewHistogram() *Histogram { return withDigits(3) }
 
 // NewCoarse returns an empty Histogram with two significant digits. It takes about 26 KB.
-func NewCoarse() *Histogram {
-	return &Histogram{hdrhistogram.New(1, longest.Microseconds(), coarse)}
-}
+func NewCoarse() *Histogram { return withDigits(2) }
+
+func withDigits(n int) *Histogram { return &Histogram{hdrhistogram.New(1, longest.Microseconds(), n)} }
 
 // Record counts a duration in a Histogram, which it makes if it is nil.
 func Record(h **Histogram, d time.Duration) {
@@ -39,9 +33,10 @@ func Record(h **Histogram, d time.Duration) {
 	(*h).Record(d)
 }
 
-// Record counts a duration. A negative one counts as 0.
+// Record counts a duration, rounded up to microseconds. A negative one counts as 0.
 func (h *Histogram) Record(d time.Duration) {
-	_ = h.h.RecordValue(min(max(d, 0), longest).Microseconds()) // it fails only out of range
+	d = min(max(d, 0), longest) + time.Microsecond - 1
+	_ = h.h.RecordValue(d.Microseconds()) // it fails only out of range
 }
 
 // Count returns the number of recorded durations. It is 0 for a nil Histogram.
@@ -54,11 +49,18 @@ func (h *Histogram) Count() uint64 {
 
 // Quantile returns the duration that the part q of all, such as 0.99, does not exceed. It is 0 if
 // the Histogram is empty.
-func (h *Histogram) Quantile(q float64) time.Duration {
+func (h *Histogram) Quantile(q float64) time.Duration { return h.at(rankOf(q, h.Count())) }
+
+// rankOf returns how many of n durations a quantile covers. It is rounded up: the nearest rank,
+// which HdrHistogram takes, may be too low.
+func rankOf(q float64, n uint64) float64 { return math.Ceil(q*float64(n) - 1e-6) }
+
+// at returns the duration with a rank.
+func (h *Histogram) at(rank float64) time.Duration {
 	if h.Count() == 0 {
 		return 0
 	}
-	return time.Duration(h.h.ValueAtPercentile(q*100)) * time.Microsecond
+	return time.Duration(h.h.ValueAtPercentile(100*rank/float64(h.Count()))) * time.Microsecond
 }
 
 // Max returns the longest duration.
@@ -82,9 +84,7 @@ type Quantiles struct {
 }
 
 // Quantiles returns the main figures. They are 0 for a nil or empty Histogram.
-func (h *Histogram) Quantiles() Quantiles {
-	return Quantiles{h.Count(), h.Quantile(0.5), h.Quantile(0.99), h.Quantile(0.999), h.Max()}
-}
+func (h *Histogram) Quantiles() Quantiles { return (&Latency{Corrected: h}).Quantiles() }
 
 // A written Histogram has the main quantiles beside the encoded data, for readers without a
 // library.
@@ -113,7 +113,7 @@ func (h *Histogram) UnmarshalJSON(b []byte) error {
 	if err != nil {
 		return fmt.Errorf("histogram: %w", err)
 	}
-	h.h = hdrhistogram.New(1, longest.Microseconds(), precision)
+	*h = *NewHistogram()
 	if dropped := h.h.Merge(data); dropped > 0 {
 		return fmt.Errorf("histogram: %d values are above an hour", dropped)
 	}

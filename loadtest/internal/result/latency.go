@@ -1,7 +1,6 @@
 package result
 
 import (
-	"math"
 	"time"
 
 	"github.com/idlewheel/idlewheel/loadtest/internal/format"
@@ -18,12 +17,11 @@ func (l *Latency) Count() uint64 { return l.Corrected.Count() + l.Unanswered.Cou
 // Quantile returns the duration in which the part q of all messages was answered. If fewer were,
 // it returns a lower bound: how long such messages waited in vain, and at least the longest answer.
 func (l *Latency) Quantile(q float64) (d time.Duration, atLeast bool) {
-	answered, without := float64(l.Corrected.Count()), float64(l.Unanswered.Count())
-	rank := math.Ceil(q*(answered+without) - 1e-6)
+	answered, rank := float64(l.Corrected.Count()), rankOf(q, l.Count())
 	if rank <= answered {
-		return l.Corrected.Quantile(rank / max(answered, 1)), false
+		return l.Corrected.at(rank), false
 	}
-	return max(l.Corrected.Max(), l.Unanswered.Quantile((rank-answered)/without)), true
+	return max(l.Corrected.Max(), l.Unanswered.at(rank-answered)), true
 }
 
 // Quantiles returns the main figures of all messages.

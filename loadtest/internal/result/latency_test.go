@@ -7,6 +7,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+func TestPercentileIsNotBelowTheTruth(t *testing.T) {
+	h := times(append(make([]time.Duration, 149), 1500, 1500)...) // 98.7 % are 0
+	require.GreaterOrEqual(t, h.Quantile(0.99), time.Duration(1500))
+}
+
 // TestQuantilesOfAllMessages has 7 answers and 3 messages without one, which count as slowest.
 func TestQuantilesOfAllMessages(t *testing.T) {
 	const ms = time.Millisecond

@@ -101,13 +101,12 @@ type Phase struct {
 // Failures counts connections that could not be opened, by reason.
 type Failures map[string]uint64
 
-// A Group has the counts of connections with the same behaviour.
+// A Group has the counts of connections with the same behaviour. SCHEMA.md describes each of them.
 type Group struct {
 	Name        string `json:"name"`
 	Behaviour   string `json:"behaviour"`
-	Connections int    `json:"connections"` // requested
-	// Hostile groups attack the target, which may refuse, ignore and close their connections.
-	Hostile bool `json:"hostile,omitempty"`
+	Connections int    `json:"connections"`       // requested
+	Hostile     bool   `json:"hostile,omitempty"` // the target may refuse, ignore and close them
 
 	Opened     uint64 `json:"opened"`
 	OpenFailed uint64 `json:"open_failed"`
@@ -115,49 +114,30 @@ type Group struct {
 	Messages   uint64 `json:"messages"`
 	Answers    uint64 `json:"answers"`
 
-	// Lost are false reaps: living connections that the target closed. Said is what it told one of
-	// them right before the close.
-	Lost uint64 `json:"lost"`
-	Said string `json:"said,omitempty"`
-	// Starved were closed because this client did not send in time.
-	Starved uint64 `json:"starved"`
-	// Reaped are dead connections that the target closed. Early are those of them closed before the
-	// timeout after their last byte, and EarliestBy is the largest difference.
-	Reaped     uint64        `json:"reaped"`
-	Early      uint64        `json:"early"`
-	EarliestBy time.Duration `json:"earliest_by_ns"`
-	// Kept are dead connections that were open when the run ended.
-	Kept uint64 `json:"kept"`
-	// Ended were closed by this client. Vanished were left by it without a FIN.
-	Ended    uint64 `json:"ended"`
-	Vanished uint64 `json:"vanished,omitempty"`
-	// Reset were reset by the target. Told received data, such as a goodbye, before the target
-	// closed them.
-	Reset uint64 `json:"reset"`
-	Told  uint64 `json:"told"`
-	// Garbled received something other than their echo and stayed open. Unanswered waited longer
-	// than the limit for an answer at the end.
-	Garbled    uint64 `json:"garbled"`
-	Unanswered uint64 `json:"unanswered"`
-	// Doubled are answers that arrived more than once, Skipped are messages that were never
-	// answered although a later one of the connection was, and Swapped are answers to a message of
-	// another connection.
-	Doubled uint64 `json:"doubled"`
-	Skipped uint64 `json:"skipped"`
-	Swapped uint64 `json:"swapped"`
+	Lost    uint64 `json:"lost"`           // false reaps: living connections that the target closed
+	Said    string `json:"said,omitempty"` // what the target told one of them right before
+	Starved uint64 `json:"starved"`        // closed because this client did not send in time
 
-	// Exchanges counts messages by the phase in which they were sent.
-	Exchanges map[string]*Exchange `json:"exchanges,omitempty"`
+	Reaped     uint64        `json:"reaped"`         // dead connections that the target closed
+	Early      uint64        `json:"early"`          // reaped before the timeout after their last byte
+	EarliestBy time.Duration `json:"earliest_by_ns"` // the largest difference of an early one
+	Kept       uint64        `json:"kept"`           // dead connections open when the run ended
 
-	// Connect is the time to connect, from the intended start.
-	Connect *Histogram `json:"connect,omitempty"`
-	// Latency is the time to an answer, by the phase in which the message was to be sent.
-	Latency map[string]*Latency `json:"latency,omitempty"`
-	// Lateness is the time from the timeout of a dead connection to its close.
-	Lateness *Histogram `json:"lateness,omitempty"`
-	// Lifetime is how long connections that never live, such as those of an attacker, were open
-	// before the target closed them.
-	Lifetime *Histogram `json:"lifetime,omitempty"`
+	Ended      uint64 `json:"ended"`              // closed by this client
+	Vanished   uint64 `json:"vanished,omitempty"` // left by this client without a FIN
+	Reset      uint64 `json:"reset"`              // closed by the target with a reset
+	Told       uint64 `json:"told"`               // received data, such as a goodbye, before the close
+	Garbled    uint64 `json:"garbled"`            // received something other than their echo
+	Unanswered uint64 `json:"unanswered"`         // waited too long for an answer at the end
+	Doubled    uint64 `json:"doubled"`            // answers that arrived more than once
+	Skipped    uint64 `json:"skipped"`            // never answered, although a later message was
+	Swapped    uint64 `json:"swapped"`            // answers to a message of another connection
+
+	Exchanges map[string]*Exchange `json:"exchanges,omitempty"` // by the phase of sending
+	Connect   *Histogram           `json:"connect,omitempty"`   // from the intended start
+	Latency   map[string]*Latency  `json:"latency,omitempty"`   // by the phase of the intended time
+	Lateness  *Histogram           `json:"lateness,omitempty"`  // from the timeout to the close
+	Lifetime  *Histogram           `json:"lifetime,omitempty"`  // of attackers, which never live
 }
 
 // An Exchange counts the messages that were sent in a phase.
@@ -166,9 +146,7 @@ type Exchange struct {
 	Answered    uint64 `json:"answered"`    // at any time until the end of the run
 	Outstanding uint64 `json:"outstanding"` // not answered when the phase ended
 	Arrived     uint64 `json:"arrived"`     // answers in this phase, to messages of any phase
-	// Unanswered waited longer than the limit, or their connection ended while the target should
-	// have kept it.
-	Unanswered uint64 `json:"unanswered"`
+	Unanswered  uint64 `json:"unanswered"`  // waited too long, or were lost with their connection
 }
 
 // Latency is the time to an answer. Corrected counts from the intended time of the message, Raw

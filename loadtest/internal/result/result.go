@@ -212,12 +212,7 @@ func (r *Result) Write(w io.Writer) error {
 
 // Read reads a Result from a file. The file may be a log with the Result on lines of its own.
 func Read(name string) (*Result, error) {
-	f, err := os.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, 1<<30))
+	b, err := os.ReadFile(name)
 	if err != nil {
 		return nil, err
 	}

@@ -74,7 +74,6 @@ func (r *Result) Judge() {
 	j.opens()
 	j.lateness()
 	j.delays()
-	j.shares()
 	r.Verdict = j.verdict()
 }
 
@@ -203,38 +202,27 @@ func (j *judge) lateness() {
 	}
 }
 
-// delays judges how late this program was. The bound is a tenth of what it measures: the timeout of
-// the target, or the patience if the timeout is unknown.
+// delays judges how late this program was: at most by a tenth of what it measures, the timeout of
+// the target, or the patience if the timeout is unknown. At the p99 the delay may be half of a
+// latency, but while connections are opened it is often more. A lateness does not include it.
 func (j *judge) delays() {
 	of, name := j.Setup.Timeout, "timeout"
 	if of == 0 {
 		of, name = j.Setup.Patience, "patience"
 	}
 	for _, p := range j.Phases {
-		if own := j.OwnDelay[p.Name].Max(); own > max(of/10, leastOwnDelay) {
-			j.delayed(p.Name, fmt.Sprintf("loadtest itself, not the target, was late by up to %v in phase %s, more than a tenth of the %s", own, p.Name, name))
+		causes := &j.late
+		if j.expects("own-delay", "own-delay."+p.Name) {
+			causes = &j.remarks
 		}
-	}
-}
-
-// shares judges which part of a latency is the own delay: at the p99 at most half of it. While the
-// connections are opened it is often more. A lateness does not include it.
-func (j *judge) shares() {
-	for _, p := range j.Phases {
+		if own := j.OwnDelay[p.Name].Max(); own > max(of/10, leastOwnDelay) {
+			*causes = append(*causes, fmt.Sprintf("loadtest itself, not the target, was late by up to %v in phase %s, more than a tenth of the %s",
+				own, p.Name, name))
+		}
 		told, own := j.latency(p.Name, 0.99), j.OwnDelay[p.Name].Quantile(0.99)
 		if latency := time.Duration(told.got); p.Name != "open" && told.measured && own > max(latency/2, leastShare) {
-			j.delayed(p.Name, fmt.Sprintf("latency.%s.p99 is %v, and loadtest itself was late by %v at the p99", p.Name, latency, own))
+			*causes = append(*causes, fmt.Sprintf("latency.%s.p99 is %v, and loadtest itself was late by %v at the p99", p.Name, latency, own))
 		}
-	}
-}
-
-// delayed adds a delay of this program in a phase. It does not decide if the user has an
-// expectation about it.
-func (j *judge) delayed(phase, text string) {
-	if j.expects("own-delay", "own-delay."+phase) {
-		j.remarks = append(j.remarks, text)
-	} else {
-		j.late = append(j.late, text)
 	}
 }
 

@@ -136,21 +136,16 @@ func (r *Result) add(o *Result) {
 	r.Errors = append(r.Errors, o.Errors...)
 	r.Faults = append(r.Faults, o.Faults...)
 	r.Machines = append(r.Machines, o.Machines...)
-	r.Setup.add(&o.Setup)
 	r.Counts.Add(&o.Counts)
-}
-
-// add adds the connections and processes of another setup.
-func (s *Setup) add(o *Setup) {
-	addNumbers(s, o)
-	s.Targets = append(s.Targets, o.Targets...)
-	for _, g := range o.Groups {
-		i := slices.IndexFunc(s.Groups, func(mine GroupSetup) bool { return mine.Name == g.Name })
+	addNumbers(&r.Setup, &o.Setup)
+	r.Setup.Targets = append(r.Setup.Targets, o.Setup.Targets...)
+	for _, g := range o.Setup.Groups {
+		i := slices.IndexFunc(r.Setup.Groups, func(mine GroupSetup) bool { return mine.Name == g.Name })
 		if i < 0 {
-			s.Groups = append(s.Groups, g)
-			continue
+			r.Setup.Groups = append(r.Setup.Groups, g)
+		} else {
+			r.Setup.Groups[i].Connections += g.Connections
 		}
-		s.Groups[i].Connections += g.Connections
 	}
 }
 
@@ -176,8 +171,8 @@ func (r *Result) alike(o *Result) error {
 	case r.Setup.Patience != o.Setup.Patience:
 		return differ("patience", r.Setup.Patience, o.Setup.Patience)
 	}
-	for name := range maps.Keys(r.Setup.Flags) {
-		if a, b := r.Setup.Flags[name], o.Setup.Flags[name]; a != b && !slices.Contains(perMachine, name) {
+	for name, a := range r.Setup.Flags {
+		if b := o.Setup.Flags[name]; a != b && !slices.Contains(perMachine, name) {
 			return differ("--"+name, a, b)
 		}
 	}

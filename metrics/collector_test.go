@@ -18,6 +18,7 @@ import (
 	"github.com/idlewheel/idlewheel/idle"
 	"github.com/idlewheel/idlewheel/idlenet"
 	"github.com/idlewheel/idlewheel/internal/testing/engine"
+	"github.com/idlewheel/idlewheel/internal/testing/fair"
 	"github.com/idlewheel/idlewheel/internal/testing/sockets"
 	"github.com/idlewheel/idlewheel/internal/testing/testpeer"
 	"github.com/idlewheel/idlewheel/metrics"
@@ -56,7 +57,7 @@ func (h *handler) OnTraffic(c gnet.Conn) gnet.Action {
 
 // serve runs a server until the test ends, on one event loop unless options say otherwise. It
 // returns the address.
-func serve(t *testing.T, cfg idle.Config, options ...gnet.Option) (*handler, string) {
+func serve(t testing.TB, cfg idle.Config, options ...gnet.Option) (*handler, string) {
 	t.Helper()
 	h := &handler{booted: make(chan engine.Boot, 1), block: make(chan struct{})}
 	var err error
@@ -67,7 +68,7 @@ func serve(t *testing.T, cfg idle.Config, options ...gnet.Option) (*handler, str
 }
 
 // dial opens a connection and sends a message, unless it is empty.
-func dial(t *testing.T, addr, message string) net.Conn {
+func dial(t testing.TB, addr, message string) net.Conn {
 	t.Helper()
 	c := sockets.Dial(t, "tcp", addr)
 	if message != "" {
@@ -202,7 +203,7 @@ func TestAScrapeDoesNotWaitForABlockedLoop(t *testing.T) {
 }
 
 // values returns the values of a metric by its label. Without a label, the key is empty.
-func values(t *testing.T, c prometheus.Collector, name string) map[string]float64 {
+func values(t testing.TB, c prometheus.Collector, name string) map[string]float64 {
 	t.Helper()
 	reg := prometheus.NewPedanticRegistry()
 	require.NoError(t, reg.Register(c))
@@ -302,7 +303,10 @@ func TestTheDriverIsLateWhileNoLoopIsBehind(t *testing.T) {
 // TestAnOutageIsCountedAndAHoldIsShown silences all busy connections at once, and then lets one of
 // them send again.
 func TestAnOutageIsCountedAndAHoldIsShown(t *testing.T) {
-	t.Parallel()
+	fair.TryParallel(t, testAnOutageIsCounted)
+}
+
+func testAnOutageIsCounted(t testing.TB) {
 	h, addr := serve(t, idle.Config{ReadTimeout: 2 * time.Second, Tick: 50 * time.Millisecond})
 	c := metrics.NewCollector(h.reaper)
 	value := func(name string) float64 { return values(t, c, name)[""] }

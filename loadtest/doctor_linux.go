@@ -6,7 +6,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/idlewheel/idlewheel/loadtest/internal/limits"
 	"github.com/idlewheel/idlewheel/loadtest/internal/machine"
 )
 
@@ -24,7 +23,7 @@ func newDoctor() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return printLimits(cmd, limits.Check(d))
+			return printLimits(cmd, machine.Check(d))
 		},
 	}
 	cmd.Flags().VarP(&connections, "connections", "c", "number of connections, such as 500, 100k or 1m")
@@ -34,11 +33,11 @@ func newDoctor() *cobra.Command {
 
 // demandOf returns what some connections demand of this machine, with as many processes as their
 // descriptors require, and the descriptors that a process may have.
-func demandOf(connections int, launch bool) (d limits.Demand, descriptors int, err error) {
+func demandOf(connections int, launch bool) (d machine.Demand, descriptors int, err error) {
 	descriptors, err = machine.RaiseDescriptors()
 	usable := descriptors - 128 // the others are not connections
 	processes := func(each int) int { return max(1, (connections+max(each, 1)-1)/max(each, 1)) }
-	d = limits.Demand{Connections: connections, Clients: processes(usable), Sources: 1, Targets: 1, Loopback: launch}
+	d = machine.Demand{Connections: connections, Clients: processes(usable), Sources: 1, Targets: 1, Loopback: launch}
 	if launch {
 		// A server starts to shed at 15/16 of its limit, and the kernel does not spread connections
 		// evenly over servers.
@@ -48,9 +47,9 @@ func demandOf(connections int, launch bool) (d limits.Demand, descriptors int, e
 }
 
 // printLimits prints the limits of this machine, and returns an error if one of them is too low.
-func printLimits(cmd *cobra.Command, checks []limits.Limit) error {
-	limits.Print(cmd.OutOrStdout(), checks)
-	if limits.Worst(checks) == limits.Cannot {
+func printLimits(cmd *cobra.Command, checks machine.Limits) error {
+	checks.Print(cmd.OutOrStdout())
+	if checks.Worst() == machine.Cannot {
 		return exitError{errors.New("this machine cannot hold that many connections"), exitCannot}
 	}
 	return nil

@@ -11,7 +11,6 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/idlewheel/idlewheel/loadtest/internal/limits"
 	"github.com/idlewheel/idlewheel/loadtest/internal/load"
 	"github.com/idlewheel/idlewheel/loadtest/internal/machine"
 	"github.com/idlewheel/idlewheel/loadtest/internal/processes"
@@ -81,7 +80,7 @@ func (r *run) prepare() error {
 	}
 	o.setSources(total)
 	d.Sources, d.Targets = o.Sources, max(len(o.Targets), 1)
-	if checks := limits.Check(d); limits.Worst(checks) == limits.Cannot {
+	if checks := machine.Check(d); checks.Worst() == machine.Cannot {
 		return printLimits(o.cmd, checks)
 	}
 	if o.launch {
@@ -140,7 +139,7 @@ func (r *run) launchConfig(servers int) processes.Launch {
 }
 
 // describe adds the setup and its remarks to the result.
-func (r *run) describe(d limits.Demand, descriptors int) {
+func (r *run) describe(d machine.Demand, descriptors int) {
 	o := r.opt
 	r.res.Setup = o.Setup
 	r.res.Setup.Connections, r.res.Setup.Clients, r.res.Setup.Servers = d.Connections, d.Clients, d.Servers

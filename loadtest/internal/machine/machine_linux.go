@@ -1,6 +1,7 @@
-// Package machine reads what this machine is, and what its processes and its kernel use: from
-// /proc, and from the kernel through netlink. It changes nothing, except that [RaiseDescriptors]
-// raises the soft limit of descriptors. Linux only.
+// Package machine reads what this machine is and can hold, and what its processes and its kernel
+// use: from /proc, and from the kernel through netlink. For each limit that is too low it names a
+// fix, a command for the operator. It changes nothing, except that [RaiseDescriptors] raises the
+// soft limit of descriptors. Linux only.
 //
 // Its functions are safe for concurrent use.
 package machine
@@ -14,7 +15,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/idlewheel/idlewheel/loadtest/internal/proc"
 	"github.com/idlewheel/idlewheel/loadtest/internal/result"
 )
 
@@ -23,9 +23,9 @@ import (
 func Describe() result.Machine {
 	m := result.Machine{CPUs: runtime.NumCPU(), Go: runtime.Version()}
 	m.Name, _ = os.Hostname()
-	_, model, _ := strings.Cut(proc.System().Line("cpuinfo", "model name"), ":")
+	_, model, _ := strings.Cut(proc.line("cpuinfo", "model name"), ":")
 	m.CPU = strings.TrimSpace(model)
-	m.Memory = proc.System().FieldAfter("meminfo", "MemTotal:", 0).N << 10
+	m.Memory = proc.number("meminfo", "MemTotal:", 0).n << 10
 	var name unix.Utsname
 	if unix.Uname(&name) == nil {
 		m.Kernel = unix.ByteSliceToString(name.Release[:])

@@ -9,8 +9,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
-
-	"github.com/idlewheel/idlewheel/loadtest/internal/proc"
 )
 
 func TestUsageOfThisProcess(t *testing.T) {
@@ -76,7 +74,7 @@ func TestCPUTime(t *testing.T) {
 }
 
 func TestKernelMemory(t *testing.T) {
-	slab := proc.System().FieldAfter("meminfo", "Slab:", 0)
-	require.True(t, slab.Known)
-	require.InEpsilon(t, slab.N<<10, KernelMemory(), 0.5, "without traffic it is almost entirely slabs")
+	slab := proc.number("meminfo", "Slab:", 0)
+	require.True(t, slab.known)
+	require.InEpsilon(t, slab.n<<10, KernelMemory(), 0.5, "without traffic it is almost entirely slabs")
 }

@@ -1,15 +1,12 @@
-package limits
+package machine
 
 import (
 	"fmt"
-	"runtime"
 	"strings"
 	"testing"
 	"testing/fstest"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/idlewheel/idlewheel/loadtest/internal/proc"
 )
 
 // A fakeSystem is the content of /proc by file name.
@@ -41,16 +38,16 @@ func demand() Demand {
 }
 
 // check checks the system with the given number of CPUs.
-func (r fakeSystem) check(w Demand, cpus int) []Limit {
-	files := fstest.MapFS{}
+func (r fakeSystem) check(w Demand, cpus int) Limits {
+	fs := fstest.MapFS{}
 	for name, text := range r {
-		files[name] = &fstest.MapFile{Data: []byte(text)}
+		fs[name] = &fstest.MapFile{Data: []byte(text)}
 	}
-	return system{proc.Files{FS: files}, cpus}.check(w)
+	return system{files{fs}, cpus}.check(w)
 }
 
 // find returns the limit with that name, or an empty one.
-func find(checks []Limit, name string) Limit {
+func find(checks Limits, name string) Limit {
 	for _, c := range checks {
 		if c.Name == name {
 			return c
@@ -236,9 +233,6 @@ func TestFewConnectionsNeedNoQueue(t *testing.T) {
 }
 
 func TestCheckThisMachine(t *testing.T) {
-	if runtime.GOOS != "linux" {
-		t.Skip("/proc differs")
-	}
 	checks := Check(Demand{Connections: 1, Clients: 1, Loopback: true})
 	require.Equal(t, Fine, find(checks, "descriptors of a client").Level)
 	for _, name := range []string{"descriptors of a client", "local ports", "memory available"} {
@@ -251,10 +245,10 @@ func TestPrint(t *testing.T) {
 	slow := Limit{Name: "net.core.somaxconn", Have: "128", Need: "4,096", Fix: "sysctl -w net.core.somaxconn=4096", Level: Slow}
 	cannot := Limit{Name: "fs.nr_open", Have: "1,024", Need: "20,064", Fix: "sysctl -w fs.nr_open=20064", Level: Cannot}
 	for _, test := range []struct {
-		checks []Limit
+		checks Limits
 		want   string
 	}{
-		{[]Limit{fine, slow, cannot, fine}, `
+		{Limits{fine, slow, cannot, fine}, `
         check               have   need
 ok      CPUs                2      2
 slow    net.core.somaxconn  128    4,096
@@ -264,14 +258,14 @@ cannot  fs.nr_open          1,024  20,064
 ok      CPUs                2      2
 This machine cannot do it: 1 limit is too low.
 `},
-		{[]Limit{fine}, `
+		{Limits{fine}, `
     check  have  need
 ok  CPUs   2     2
 This machine can do it.
 `},
 	} {
 		var b strings.Builder
-		Print(&b, test.checks)
+		test.checks.Print(&b)
 		require.Equal(t, test.want, "\n"+b.String())
 	}
 }

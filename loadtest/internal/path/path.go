@@ -14,19 +14,19 @@ package path
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net"
 	"os"
 	"slices"
+	"sync"
 	"time"
-)
 
-// Schema is the version of the JSON of a Report.
-const Schema = 1
+	"golang.org/x/sync/errgroup"
+)
 
 // parts is the number of parts into which a round divides the gap.
 const parts = 8
@@ -52,7 +52,6 @@ const (
 	ResetInTime   Outcome = "reset during the silence"
 	ClosedInTime  Outcome = "closed by the server during the silence" // a FIN arrived
 	ClosedByWrite Outcome = "closed by the server after the silence"  // a FIN was the answer
-	cancelled     Outcome = "cancelled"
 )
 
 // A Try is a duration of silence and its outcome.
@@ -65,31 +64,25 @@ type Try struct {
 	How      Outcome         `json:"how"` // Survived, or the outcome of the first that ended
 }
 
-// probe is one connection of a Try.
-type probe struct {
-	silence, ended time.Duration
-	outcome        Outcome
-	err            error // the connection proves nothing
-}
-
 // Find tries silences until the gap is small enough or the context ends. It returns an error if no
 // connection can be opened, or if the target does not echo.
 func Find(ctx context.Context, c Config) (*Report, error) {
-	r := &Report{Schema: Schema, Target: c.Target, Began: time.Now(), Parallel: c.Parallel}
+	r := &Report{Schema: 1, Target: c.Target, Began: time.Now(), Parallel: c.Parallel}
 	var silences []time.Duration
 	for d := c.From; d < c.To; d *= 2 {
 		silences = append(silences, d)
 	}
 	silences = append(silences, c.To)
 	for len(silences) > 0 {
-		err := r.round(ctx, c, silences)
-		if err != nil && len(r.Tries) == 0 {
-			return nil, err
+		if err := r.round(ctx, c, silences); err != nil {
+			if len(r.Tries) == 0 {
+				return nil, err
+			}
+			r.Notes = append(r.Notes, "the search ended early: "+err.Error())
+			break
 		}
 		silences = nil
-		if err != nil {
-			r.Notes = append(r.Notes, "the search ended early: "+err.Error())
-		} else if gap := r.Failed - r.Survived; gap > c.Precision && !r.How.timed() && ctx.Err() == nil {
+		if gap := r.Failed - r.Survived; gap > c.Precision && !r.How.timed() && ctx.Err() == nil {
 			for i := range time.Duration(parts - 1) {
 				silences = append(silences, r.Survived+gap*(i+1)/parts)
 			}
@@ -107,50 +100,61 @@ func (o Outcome) timed() bool { return o == ClosedInTime || o == ResetInTime }
 func (r *Report) round(ctx context.Context, c Config, silences []time.Duration) (failure error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	results := make(chan probe)
-	tries := map[time.Duration]*Try{}
-	for _, d := range silences {
-		tries[d] = &Try{Silence: d, Outcomes: map[Outcome]int{}, How: Survived}
-		for range c.Parallel {
-			go func() { results <- c.probe(ctx, d) }()
-		}
+	type result struct {
+		Try
+		err error
 	}
-	for range len(silences) * c.Parallel {
-		p := <-results
-		t := tries[p.silence]
-		if t.add(p); p.err != nil && ctx.Err() == nil { // the end of the context would have caused it
-			failure = p.err
+	results := make(chan result)
+	for _, d := range silences {
+		go func() {
+			t, err := c.try(ctx, d)
+			results <- result{t, err}
+		}()
+	}
+	running := slices.Clone(silences)
+	for range silences {
+		t := <-results
+		running = slices.DeleteFunc(running, func(d time.Duration) bool { return d == t.Silence })
+		switch {
+		case t.err == nil:
+			r.take(t.Try)
+			if c.Progress != nil {
+				c.Progress(t.Try)
+			}
+		case ctx.Err() == nil: // the end of the context would have caused it
+			failure = t.err
 			cancel()
 		}
-		if t.complete(c.Parallel) {
-			r.take(*t)
-			if c.Progress != nil {
-				c.Progress(*t)
-			}
-		}
-		shorter := func(t *Try) bool { return t.Silence < r.Failed && !t.complete(c.Parallel) }
-		if r.Failed > 0 && !slices.ContainsFunc(slices.Collect(maps.Values(tries)), shorter) {
+		if r.Failed > 0 && !slices.ContainsFunc(running, func(d time.Duration) bool { return d < r.Failed }) {
 			cancel()
 		}
 	}
 	return failure
 }
 
-// complete reports whether all connections have ended, and none of them was cancelled.
-func (t *Try) complete(parallel int) bool {
-	n := 0
-	for _, of := range t.Outcomes {
-		n += of
+// try leaves connections silent. It returns an error if one of them proves nothing, or at the end
+// of the context.
+func (c Config) try(ctx context.Context, silence time.Duration) (Try, error) {
+	t := Try{Silence: silence, Outcomes: map[Outcome]int{}, How: Survived}
+	var mu sync.Mutex
+	all, ctx := errgroup.WithContext(ctx)
+	for range c.Parallel {
+		all.Go(func() error {
+			outcome, ended, err := c.probe(ctx, silence)
+			if err = cmp.Or(err, ctx.Err()); err != nil {
+				return err
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			t.Outcomes[outcome]++
+			if outcome != Survived && (t.Ended == 0 || ended < t.Ended) {
+				t.Ended, t.How = ended, outcome
+			}
+			return nil
+		})
 	}
-	return n == parallel && t.Outcomes[cancelled] == 0
-}
-
-// add adds a connection.
-func (t *Try) add(p probe) {
-	t.Outcomes[p.outcome]++
-	if p.outcome != Survived && (t.Ended == 0 || p.ended < t.Ended) {
-		t.Ended, t.How = p.ended, p.outcome
-	}
+	err := all.Wait()
+	return t, err
 }
 
 // take adds a complete try to the result.
@@ -167,26 +171,24 @@ func (r *Report) take(t Try) {
 	}
 }
 
-// probe opens a connection, leaves it silent, and says what became of it.
-func (c Config) probe(ctx context.Context, silence time.Duration) probe {
-	p := probe{silence: silence, outcome: cancelled}
+// probe opens a connection, leaves it silent, and says what became of it and when. The end of the
+// context closes it.
+func (c Config) probe(ctx context.Context, silence time.Duration) (o Outcome, ended time.Duration, err error) {
 	dialer := net.Dialer{Timeout: c.Patience, KeepAlive: -1} // a keepalive probe would end the silence
 	conn, err := dialer.DialContext(ctx, "tcp", c.Target)
 	if err != nil {
-		p.err = err
-		return p
+		return "", 0, err
 	}
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 	_ = conn.SetDeadline(time.Now().Add(c.Patience))
 	if err := echo(conn); err != nil {
-		p.err = fmt.Errorf("the target does not echo a line: %w", err)
-		return p
+		return "", 0, fmt.Errorf("the target does not echo a line: %w", err)
 	}
 	silent := time.Now()
 	_ = conn.SetReadDeadline(silent.Add(silence))
 	n, err := conn.Read(make([]byte, 512))
-	p.ended = time.Since(silent)
+	ended = time.Since(silent)
 	if n > 0 { // a goodbye, if the close follows
 		_ = conn.SetReadDeadline(time.Now().Add(goodbye))
 		if _, err = io.Copy(io.Discard, conn); err == nil {
@@ -194,31 +196,23 @@ func (c Config) probe(ctx context.Context, silence time.Duration) probe {
 		}
 	}
 	switch {
-	case ctx.Err() != nil:
-		return p
 	case n > 0 && errors.Is(err, os.ErrDeadlineExceeded):
-		p.err = errors.New("the target sends without a request, so its connections are not silent")
-		return p
+		return "", 0, errors.New("the target sends without a request, so its connections are not silent")
 	case errors.Is(err, io.EOF):
-		p.outcome = ClosedInTime
-		return p
+		return ClosedInTime, ended, nil
 	case !errors.Is(err, os.ErrDeadlineExceeded):
-		p.outcome = ResetInTime
-		return p
+		return ResetInTime, ended, nil
 	}
 	_ = conn.SetDeadline(time.Now().Add(c.Patience))
 	switch err := echo(conn); {
-	case ctx.Err() != nil:
 	case err == nil:
-		p.outcome = Survived
+		return Survived, ended, nil
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		p.outcome = Dropped
+		return Dropped, ended, nil
 	case errors.Is(err, io.EOF):
-		p.outcome = ClosedByWrite
-	default:
-		p.outcome = Reset
+		return ClosedByWrite, ended, nil
 	}
-	return p
+	return Reset, ended, nil
 }
 
 // goodbye is the longest time from the last words of a target to its close.

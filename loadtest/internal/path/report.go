@@ -13,7 +13,7 @@ import (
 
 // A Report is the outcome of a search.
 type Report struct {
-	Schema      int           `json:"schema"`
+	Schema      int           `json:"schema"` // version of these fields
 	Target      string        `json:"target"`
 	Began       time.Time     `json:"began"`
 	Took        time.Duration `json:"took_ns"`
@@ -69,16 +69,16 @@ func (r *Report) Write(out io.Writer) {
 	}
 	line("longest silence that survived", r.Survived, "")
 	line("shortest silence that did not", r.Failed, string(r.How))
+	remark := "half of that; the path may allow more"
 	switch {
 	case r.Heartbeat == 0:
-		line("heartbeat at most every", 0, "")
+		remark = ""
 	case r.Server:
-		line("heartbeat at most every", r.Heartbeat, "three of them fit in the idle timeout of the server, with a second to spare")
+		remark = "three of them fit in the idle timeout of the server, with a second to spare"
 	case r.Failed > 0:
-		line("heartbeat at most every", r.Heartbeat, "half of that: one late heartbeat does no harm")
-	default:
-		line("heartbeat at most every", r.Heartbeat, "half of that; the path may allow more")
+		remark = "half of that: one late heartbeat does no harm"
 	}
+	line("heartbeat at most every", r.Heartbeat, remark)
 	_ = w.Flush()
 	fmt.Fprintln(out, "\njitter included; the rule is in docs/limits.md#the-rule")
 	if r.Server {

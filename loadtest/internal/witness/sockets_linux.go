@@ -91,25 +91,6 @@ func ListeningPorts(pid int) ([]int, error) {
 	return machine.ListeningPorts(pid)
 }
 
-// list returns the sockets of the ports, and those that listen.
-func list(ports []int) (conns, listeners []socket, err error) {
-	for _, port := range ports {
-		err := machine.DumpSockets(watched|1<<listen, port, 1<<(infoAttribute-1), func(message []byte) {
-			switch s, ok := parse(message, time.Now()); {
-			case !ok:
-			case s.state == listen:
-				listeners = append(listeners, s)
-			default:
-				conns = append(conns, s)
-			}
-		})
-		if err != nil {
-			return nil, nil, err
-		}
-	}
-	return conns, listeners, nil
-}
-
 // events collects the sockets that the kernel frees. Safe for concurrent use.
 type events struct {
 	netlink *nl.NetlinkSocket

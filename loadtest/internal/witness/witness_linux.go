@@ -17,15 +17,9 @@
 //
 // # Closed while alive
 //
-// The server closed a connection while it was alive if it closed first, its listener was open, and
-//
-//   - bytes of the peer waited unread, or
-//   - the peer had a rhythm of at least three gaps between messages, and its last silence was not
-//     longer than the longest gap and a tenth, and shorter than nine tenths of the idle timeout.
-//
-// A close within 100 ms of a message that the server had read is reported apart, because the
-// message may have asked for it. The kernel knows no reasons: a kick or a drain of a connection
-// with a rhythm counts as closed while alive.
+// See [AliveUnread] and [AliveRhythm]. A close within 100 ms of a message that the server had read is
+// reported apart, because the message may have asked for it. The kernel knows no reasons: a kick or a
+// drain of a connection with a rhythm counts as closed while alive.
 package witness
 
 import (
@@ -35,11 +29,11 @@ import (
 	"slices"
 	"time"
 
-	"github.com/idlewheel/idlewheel/loadtest/internal/format"
-)
+	"golang.org/x/sys/unix"
 
-// Schema is the version of the JSON of a Report.
-const Schema = 1
+	"github.com/idlewheel/idlewheel/loadtest/internal/format"
+	"github.com/idlewheel/idlewheel/loadtest/internal/machine"
+)
 
 // Config is what to watch.
 type Config struct {
@@ -48,7 +42,7 @@ type Config struct {
 	For     time.Duration // 0 is until the context ends
 	Timeout time.Duration // idle timeout of the server; 0 if it is not known
 	// Progress is called after each sample with the number of open connections and of closes by the
-	// server. It may be nil.
+	// server.
 	Progress func(passed time.Duration, open, closed int)
 }
 
@@ -63,71 +57,81 @@ func Watch(ctx context.Context, c Config) (*Report, error) {
 		return nil, err
 	}
 	defer freed.close()
-	r := &Report{Schema: Schema, Ports: c.Ports, Began: time.Now(), Every: c.Every}
-	t := newTracker()
+	t := newTracker(Report{Ports: c.Ports, Began: time.Now(), Every: c.Every})
 	ticks := time.NewTicker(c.Every)
 	defer ticks.Stop()
-	for open := true; open; {
-		if err := t.look(r, c.Ports, freed); err != nil {
+	for ctx.Err() == nil {
+		if err := t.look(freed); err != nil {
 			return nil, err
 		}
-		if t.rounds == 1 && t.listened == 0 && t.seen == 0 {
+		if t.listened == 0 && t.Seen == 0 {
 			return nil, fmt.Errorf("%s: %w", ports(c.Ports), ErrNothing)
 		}
-		r.Took = time.Since(r.Began)
-		if c.Progress != nil {
-			c.Progress(r.Took, len(t.open()), len(t.closes))
-		}
-		if c.For > 0 && r.Took >= c.For {
+		t.Took = time.Since(t.Began)
+		c.Progress(t.Took, t.open(), len(t.Closed))
+		if c.For > 0 && t.Took >= c.For {
 			break
 		}
 		select {
 		case <-ctx.Done():
-			open, r.Interrupted = false, c.For > 0
 		case <-ticks.C:
 		}
 	}
-	if err := t.settle(r, c.Ports, freed); err != nil {
+	t.Interrupted = t.Took < c.For
+	if err := t.settle(freed); err != nil {
 		return nil, err
 	}
-	r.judge(t, c.Timeout)
-	r.Blind = t.blind(r)
-	return r, nil
+	t.judge(c.Timeout)
+	t.Blind = t.blind()
+	return &t.Report, nil
 }
 
 // settle takes samples until none waits for an event. They decide about sockets that the last one
 // missed.
-func (t *tracker) settle(r *Report, ports []int, from *events) error {
+func (t *tracker) settle(from *events) error {
 	for began := time.Now(); ; time.Sleep(20 * time.Millisecond) {
-		if err := t.look(r, ports, from); err != nil || !t.waits() || time.Since(began) > 2*eventWait {
+		if err := t.look(from); err != nil || !t.waits() || time.Since(began) > 2*eventWait {
 			return err
 		}
 	}
 }
 
+// watched has a bit for each state of a connection after its handshake, and for a listener.
+const watched = 1<<unix.BPF_TCP_ESTABLISHED | 1<<unix.BPF_TCP_FIN_WAIT1 | 1<<unix.BPF_TCP_FIN_WAIT2 | 1<<unix.BPF_TCP_TIME_WAIT |
+	1<<unix.BPF_TCP_CLOSE_WAIT | 1<<unix.BPF_TCP_LAST_ACK | 1<<unix.BPF_TCP_CLOSING | 1<<unix.BPF_TCP_LISTEN
+
 // look takes a sample.
-func (t *tracker) look(r *Report, ports []int, from *events) error {
+func (t *tracker) look(from *events) error {
 	began := time.Now()
-	if t.rounds > 0 {
-		r.LongestWait = max(r.LongestWait, began.Sub(t.last))
-	}
-	listed, listeners, err := list(ports)
-	if err != nil {
-		return err
+	var listed []socket
+	listening := map[uint16]bool{}
+	for _, port := range t.Ports {
+		err := machine.DumpSockets(watched, port, 1<<(infoAttribute-1), func(message []byte) {
+			switch s, ok := parse(message, time.Now()); {
+			case !ok:
+			case s.state == unix.BPF_TCP_LISTEN:
+				listening[s.local.Port()] = true
+				t.doors.add(s.local)
+			default:
+				listed = append(listed, s)
+			}
+		})
+		if err != nil {
+			return err
+		}
 	}
 	ended := time.Now()
 	freed, lost := from.take() // after the dump: a socket that it does not list is in one of both
 	t.lost = lost
-	listening := t.doors.add(listeners)
 	others := func(s socket) bool { return !t.doors.have(s) }
-	t.sample(began, ended, slices.DeleteFunc(listed, others), listening, slices.DeleteFunc(freed, others))
+	t.sample(began, ended, slices.DeleteFunc(listed, others), len(listening), slices.DeleteFunc(freed, others))
 	return nil
 }
 
 // blind returns what could not be seen, and why.
-func (t *tracker) blind(r *Report) (all []string) {
+func (t *tracker) blind() (all []string) {
 	add := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
-	add("what happens between samples: one every %v, at most %s apart; gaps between messages are too long by up to that", r.Every, format.Duration(r.LongestWait))
+	add("what happens between samples: one every %v, at most %s apart; gaps between messages are too long by up to that", t.Every, format.Duration(t.LongestWait))
 	add("connections that ended between two samples: %d of them were noticed", t.short)
 	add("other network namespaces, such as those of containers: run it in theirs, with nsenter -t PID -n")
 	add("why the server closed: a kick or a drain looks like a mistake")
@@ -135,7 +139,7 @@ func (t *tracker) blind(r *Report) (all []string) {
 		add("some closes, because the kernel dropped events")
 	}
 	if t.dropped > 0 {
-		add("%d closes beyond the first %d", t.dropped, len(t.closes))
+		add("%d closes beyond the first %d", t.dropped, len(t.Closed))
 	}
 	if t.listened == 0 {
 		add("a shutdown of the server, because nothing listened on the port")

@@ -328,24 +328,24 @@ func TestWhichSideClosed(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		end    func(client, server *net.TCPConn)
-		by     side
+		by     Verdict
 		unread uint32
 	}{
-		{"server closes", func(c, s *net.TCPConn) { s.Close(); read(c); c.Close() }, server, 0},
-		{"server closes, client does not", func(c, s *net.TCPConn) { s.Close() }, server, 0},
-		{"server closes, client sends", func(c, s *net.TCPConn) { s.Close(); write(c) }, server, 0},
-		{"server closes, client acknowledges and sends", func(c, s *net.TCPConn) { linger(s); s.Close(); time.Sleep(50 * time.Millisecond); write(c) }, server, 0},
-		{"server closes, client aborts", func(c, s *net.TCPConn) { s.Close(); read(c); abort(c) }, server, 0},
-		{"server closes with unread bytes", func(c, s *net.TCPConn) { write(c); s.Close() }, server, 1},
-		{"server aborts", func(c, s *net.TCPConn) { abort(s) }, server, 0},
-		{"server shuts its side down", func(c, s *net.TCPConn) { s.CloseWrite() }, server, 0},
-		{"client closes", func(c, s *net.TCPConn) { c.Close(); read(s); s.Close() }, peer, 0},
-		{"client closes after a message", func(c, s *net.TCPConn) { write(c); c.Close(); read(s); read(s); s.Close() }, peer, 0},
-		{"client closes, server has unread bytes", func(c, s *net.TCPConn) { last(c); s.Close() }, peer, 0},
-		{"client aborts", func(c, s *net.TCPConn) { abort(c); read(s); s.Close() }, peer, 0},
-		{"client aborts, server has unread bytes", func(c, s *net.TCPConn) { _ = c.SetLinger(0); last(c); s.Close() }, peer, 0},
-		{"client aborts, server does not close", func(c, s *net.TCPConn) { abort(c) }, peer, 0},
-		{"client closes, server does not", func(c, s *net.TCPConn) { c.Close() }, unknown, 0},
+		{"server closes", func(c, s *net.TCPConn) { s.Close(); read(c); c.Close() }, byServer, 0},
+		{"server closes, client does not", func(c, s *net.TCPConn) { s.Close() }, byServer, 0},
+		{"server closes, client sends", func(c, s *net.TCPConn) { s.Close(); write(c) }, byServer, 0},
+		{"server closes, client acknowledges and sends", func(c, s *net.TCPConn) { linger(s); s.Close(); time.Sleep(50 * time.Millisecond); write(c) }, byServer, 0},
+		{"server closes, client aborts", func(c, s *net.TCPConn) { s.Close(); read(c); abort(c) }, byServer, 0},
+		{"server closes with unread bytes", func(c, s *net.TCPConn) { write(c); s.Close() }, byServer, 1},
+		{"server aborts", func(c, s *net.TCPConn) { abort(s) }, byServer, 0},
+		{"server shuts its side down", func(c, s *net.TCPConn) { s.CloseWrite() }, byServer, 0},
+		{"client closes", func(c, s *net.TCPConn) { c.Close(); read(s); s.Close() }, ByPeer, 0},
+		{"client closes after a message", func(c, s *net.TCPConn) { write(c); c.Close(); read(s); read(s); s.Close() }, ByPeer, 0},
+		{"client closes, server has unread bytes", func(c, s *net.TCPConn) { last(c); s.Close() }, ByPeer, 0},
+		{"client aborts", func(c, s *net.TCPConn) { abort(c); read(s); s.Close() }, ByPeer, 0},
+		{"client aborts, server has unread bytes", func(c, s *net.TCPConn) { _ = c.SetLinger(0); last(c); s.Close() }, ByPeer, 0},
+		{"client aborts, server does not close", func(c, s *net.TCPConn) { abort(c) }, ByPeer, 0},
+		{"client closes, server does not", func(c, s *net.TCPConn) { c.Close() }, HalfClosed, 0},
 	} {
 		fair.RunParallel(t, test.name, func(t testing.TB) {
 			ln := sockets.Listen(t, "tcp", ":0") // of both address families
@@ -364,11 +364,11 @@ func TestWhichSideClosed(t *testing.T) {
 			})
 			require.Equal(t, 1, r.Seen)
 			switch test.by {
-			case server:
+			case byServer:
 				require.Len(t, r.Closed, 1)
 				require.NotEqual(t, Unknown, r.Closed[0].Verdict)
 				require.Equal(t, test.unread, r.Closed[0].Unread)
-			case peer:
+			case ByPeer:
 				require.Empty(t, r.Closed)
 				require.Equal(t, 1, r.Verdicts[ByPeer])
 			default:

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 )
 
 func TestVerdictOfACloseByTheServer(t *testing.T) {
@@ -30,14 +31,13 @@ func TestVerdictOfACloseByTheServer(t *testing.T) {
 		"with the listener, and not read ": {Connection{Verdict: Shutdown, Unread: 1}, Shutdown},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newTracker()
-			w.closes = append([]Connection{test.c}, timeouts...)
-			var r Report
-			r.judge(w, 0)
-			require.Equal(t, test.want, r.Closed[0].Verdict)
-			require.Equal(t, 10*second, r.Timeout.Median)
-			require.Equal(t, 15*second, r.KeptAfter)
-			require.Equal(t, 3*second, r.Enough)
+			w := newTracker(Report{})
+			w.Closed = append([]Connection{test.c}, timeouts...)
+			w.judge(0)
+			require.Equal(t, test.want, w.Closed[0].Verdict)
+			require.Equal(t, 10*second, w.Timeout.Median)
+			require.Equal(t, 15*second, w.KeptAfter)
+			require.Equal(t, 3*second, w.Enough)
 		})
 	}
 }
@@ -50,22 +50,21 @@ func TestVerdictOfAnOpenConnection(t *testing.T) {
 		state                    uint8
 		want                     Verdict
 	}{
-		"silent":                        {10 * second, 15 * second, 0, 0, established, Open},
-		"silent for too long":           {10 * second, 15*second + 1, 0, 0, established, KeptDead},
-		"the peer has closed":           {10 * second, 20 * second, 0, 0, closeWait, HalfClosed},
-		"no timeout and no rhythm":      {0, time.Hour, second, 2, established, Open},
-		"no timeout, within the rhythm": {0, 5 * second, second, 3, established, Open},
-		"no timeout, rhythm lost":       {0, 5*second + 1, second, 3, established, KeptDead},
+		"silent":                        {10 * second, 15 * second, 0, 0, unix.BPF_TCP_ESTABLISHED, Open},
+		"silent for too long":           {10 * second, 15*second + 1, 0, 0, unix.BPF_TCP_ESTABLISHED, KeptDead},
+		"the peer has closed":           {10 * second, 20 * second, 0, 0, unix.BPF_TCP_CLOSE_WAIT, HalfClosed},
+		"no timeout and no rhythm":      {0, time.Hour, second, 2, unix.BPF_TCP_ESTABLISHED, Open},
+		"no timeout, within the rhythm": {0, 5 * second, second, 3, unix.BPF_TCP_ESTABLISHED, Open},
+		"no timeout, rhythm lost":       {0, 5*second + 1, second, 3, unix.BPF_TCP_ESTABLISHED, KeptDead},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newTracker()
+			w := newTracker(Report{})
 			w.conns[1] = &conn{
 				last: socket{remote: remote, state: test.state, at: start0, lastByte: start0.Add(-test.silent)}, gaps: test.gaps, longest: test.longest,
 			}
-			var r Report
-			r.judge(w, test.timeout)
-			require.Len(t, r.Open, 1)
-			require.Equal(t, test.want, r.Open[0].Verdict)
+			w.judge(test.timeout)
+			require.Len(t, w.Open, 1)
+			require.Equal(t, test.want, w.Open[0].Verdict)
 		})
 	}
 }

@@ -5,22 +5,9 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/idlewheel/idlewheel/internal/silence"
-)
-
-// States of a TCP socket, as in the kernel.
-const (
-	established = 1
-	finWait1    = 4
-	finWait2    = 5
-	timeWait    = 6
-	closeWait   = 8
-	lastAck     = 9
-	listen      = 10
-	closing     = 11
-
-	// watched has a bit for each state of a connection after its handshake.
-	watched = 1<<established | 1<<finWait1 | 1<<finWait2 | 1<<timeWait | 1<<closeWait | 1<<lastAck | 1<<closing
 )
 
 // A socket is the server's end of a connection at a moment. In TIME_WAIT, and in FIN_WAIT2 without
@@ -28,7 +15,7 @@ const (
 type socket struct {
 	cookie        uint64 // unique until the next boot
 	local, remote netip.AddrPort
-	state         uint8
+	state         uint8  // as in unix.BPF_TCP_ESTABLISHED
 	unread        uint32 // bytes; a FIN counts as one
 	at            time.Time
 	lastByte      time.Time // the arrival of the peer's last byte, or of the connection
@@ -44,17 +31,11 @@ type socket struct {
 // connections of the same port at other addresses, also as their client.
 type doors map[uint16][]netip.Addr
 
-// add adds those of a sample, and returns their number of ports.
-func (d doors) add(listeners []socket) (ports int) {
-	seen := map[uint16]bool{}
-	for _, l := range listeners {
-		port := l.local.Port()
-		seen[port] = true
-		if !slices.Contains(d[port], l.local.Addr()) {
-			d[port] = append(d[port], l.local.Addr())
-		}
+// add adds an address.
+func (d doors) add(at netip.AddrPort) {
+	if port := at.Port(); !slices.Contains(d[port], at.Addr()) {
+		d[port] = append(d[port], at.Addr())
 	}
-	return len(seen)
 }
 
 // have reports whether a connection may have come by one of them. A listener that has ended may
@@ -77,17 +58,10 @@ type conn struct {
 	longest time.Duration
 }
 
-// A side is an end of a connection.
-type side int
-
-const (
-	server side = iota
-	peer
-	unknown
-)
-
-// A tracker follows the connections of a server from sample to sample. Not safe for concurrent use.
+// A tracker follows the connections of a server from sample to sample, and fills in the Report. Not
+// safe for concurrent use.
 type tracker struct {
+	Report
 	conns  map[uint64]*conn  // by cookie
 	freed  map[uint64]socket // events of connections that the last sample still listed
 	lost   bool              // the kernel has dropped events
@@ -99,11 +73,8 @@ type tracker struct {
 	listenedAt time.Time // start of the last sample with all of them
 	settled    int       // closes before it
 
-	seen    int // connections
-	short   int // connections that no sample listed while they were open
-	byPeer  int
+	short   int                     // connections that no sample listed while they were open
 	gaps    [silence.Buckets]uint32 // connections that have ended, by their longest gap
-	closes  []Connection            // by the server, or by an unknown side
 	dropped int                     // closes beyond maxCloses
 }
 
@@ -114,18 +85,20 @@ const eventWait = time.Second
 // maxCloses bounds the memory of a long watch: 100 MB.
 const maxCloses = 1e6
 
-func newTracker() *tracker {
-	return &tracker{conns: map[uint64]*conn{}, freed: map[uint64]socket{}, doors: doors{}, closes: []Connection{}}
+func newTracker(r Report) *tracker {
+	r.Schema, r.Verdicts, r.Closed, r.Open = 1, map[Verdict]int{ByPeer: 0}, []Connection{}, []Connection{}
+	return &tracker{Report: r, conns: map[uint64]*conn{}, freed: map[uint64]socket{}, doors: doors{}}
 }
 
 // sample takes the sockets that the kernel listed between two moments, and then those that it has
 // freed since the last sample. listening is the number of ports with a listener.
 func (t *tracker) sample(began, ended time.Time, listed []socket, listening int, freed []socket) {
 	if t.rounds++; t.rounds == 1 {
-		t.listened = listening
+		t.listened, t.last = listening, began
 	}
+	t.LongestWait = max(t.LongestWait, began.Sub(t.last))
 	if listening >= t.listened {
-		t.listenedAt, t.settled = began, len(t.closes)
+		t.listenedAt, t.settled = began, len(t.Closed)
 	}
 	for _, s := range freed {
 		t.freed[s.cookie] = s
@@ -141,9 +114,9 @@ func (t *tracker) sample(began, ended time.Time, listed []socket, listening int,
 		}
 	}
 	if listening < t.listened {
-		for i := t.settled; i < len(t.closes); i++ {
-			if t.closes[i].Closed.After(t.listenedAt) {
-				t.closes[i].Verdict = Shutdown
+		for i := t.settled; i < len(t.Closed); i++ {
+			if t.Closed[i].Closed.After(t.listenedAt) {
+				t.Closed[i].Verdict = Shutdown
 			}
 		}
 	}
@@ -165,12 +138,12 @@ func (t *tracker) countShort(freed []socket) {
 // observe takes a socket that the kernel lists.
 func (t *tracker) observe(s socket) {
 	c := t.conns[s.cookie]
-	open := s.state == established || s.state == closeWait
+	open := s.state == unix.BPF_TCP_ESTABLISHED || s.state == unix.BPF_TCP_CLOSE_WAIT
 	if c == nil {
 		c = &conn{ended: !open, last: s}
 		t.conns[s.cookie] = c
 		if open {
-			t.seen++
+			t.Seen++
 		}
 	}
 	c.round, c.missing = t.rounds, time.Time{}
@@ -178,8 +151,8 @@ func (t *tracker) observe(s socket) {
 	case c.ended:
 	case open:
 		c.update(s)
-	case s.state == lastAck || c.last.state == closeWait:
-		t.end(c, s.at, peer)
+	case s.state == unix.BPF_TCP_LAST_ACK || c.last.state == unix.BPF_TCP_CLOSE_WAIT:
+		t.end(c, s.at, ByPeer)
 	case s.lastByte.IsZero() && t.freed[s.cookie] == (socket{}) && t.waitsFor(&c.closing, s.at):
 	default:
 		c.last.unread = 0 // with unread bytes the kernel sends an RST instead of a FIN
@@ -189,7 +162,7 @@ func (t *tracker) observe(s socket) {
 		if c.closing.IsZero() {
 			c.closing = s.at
 		}
-		t.end(c, c.closing, server)
+		t.end(c, c.closing, byServer)
 	}
 }
 
@@ -221,53 +194,53 @@ func (t *tracker) vanished(c *conn, at time.Time) bool {
 	freed, known := t.freed[c.last.cookie]
 	missed := c.missing.IsZero()
 	switch waits := t.waitsFor(&c.missing, at); {
-	case c.last.state == closeWait:
-		t.end(c, at, peer)
+	case c.last.state == unix.BPF_TCP_CLOSE_WAIT:
+		t.end(c, at, ByPeer)
 	case known:
 		t.end(c, c.missing, closedBy(c.last, freed))
 	case waits || missed:
 		return false
 	case !c.closing.IsZero():
-		t.end(c, c.closing, server)
+		t.end(c, c.closing, byServer)
 	case t.lost:
-		t.end(c, c.missing, unknown)
+		t.end(c, c.missing, Unknown)
 	default: // the process still has the socket: a reset arrived, or the kernel gave up
-		t.end(c, c.missing, peer)
+		t.end(c, c.missing, ByPeer)
 	}
 	return true
 }
 
-// closedBy returns the side that closed a connection without TIME_WAIT. Either the peer closed
+// closedBy returns byServer, ByPeer or Unknown for a connection without TIME_WAIT. Either the peer closed
 // first, or the connection was reset. The segments since the last sample tell which.
-func closedBy(last, freed socket) side {
+func closedBy(last, freed socket) Verdict {
 	in, out := freed.otherIn-last.otherIn, freed.otherOut-last.otherOut
 	data := freed.dataIn != last.dataIn || freed.dataOut != last.dataOut
 	switch {
-	case freed.remote.Port() == 0: // a close with SO_LINGER of zero clears the socket
-		return server
-	case in == 0: // neither a FIN nor an RST arrived
-		return server
+	case freed.remote.Port() == 0, // a close with SO_LINGER of zero clears the socket
+		in == 0: // neither a FIN nor an RST arrived
+		return byServer
 	case !data && in == 1 && out >= 1: // the server's FIN, and its acknowledgment or an RST
-		return server
+		return byServer
 	case freed.finAcked && in == 1 && freed.bytesIn == last.bytesIn: // bytes came, and were refused
-		return server
+		return byServer
 	case freed.finAcked || freed.dataOut == last.dataOut:
-		return peer
+		return ByPeer
 	case freed.unread > 0: // the kernel resets a connection that is closed with unread bytes
-		return server
+		return byServer
 	}
-	return unknown
+	return Unknown
 }
 
-// end records the end of a connection that a sample noticed first at a moment.
-func (t *tracker) end(c *conn, at time.Time, by side) {
+// end records the end of a connection that a sample noticed first at a moment. by is byServer, ByPeer
+// or Unknown.
+func (t *tracker) end(c *conn, at time.Time, by Verdict) {
 	c.ended = true
 	t.gaps[silence.Bucket(c.longest)]++
 	switch {
-	case by == peer:
-		t.byPeer++
+	case by == ByPeer:
+		t.Verdicts[ByPeer]++
 		return
-	case len(t.closes) >= maxCloses:
+	case len(t.Closed) >= maxCloses:
 		t.dropped++
 		return
 	}
@@ -288,11 +261,8 @@ func (t *tracker) end(c *conn, at time.Time, by side) {
 		end.at, within = freed.at, resolution
 	}
 	record := c.record(end)
-	record.Closed, record.Within = end.at, within
-	if by == unknown {
-		record.Verdict = Unknown
-	}
-	t.closes = append(t.closes, record)
+	record.Verdict, record.Closed, record.Within = by, end.at, within
+	t.Closed = append(t.Closed, record)
 }
 
 // record returns the connection as its socket was at a moment.
@@ -303,22 +273,25 @@ func (c *conn) record(s socket) Connection {
 	}
 }
 
+// open reports whether the last sample listed the connection as open.
+func (c *conn) open() bool { return !c.ended && c.closing.IsZero() && c.missing.IsZero() }
+
 // waits reports whether the event of a socket may still come.
 func (t *tracker) waits() bool {
 	for _, c := range t.conns {
-		if !c.ended && !(c.closing.IsZero() && c.missing.IsZero()) {
+		if !c.ended && !c.open() {
 			return true
 		}
 	}
 	return false
 }
 
-// open returns the connections that the last sample listed as open.
-func (t *tracker) open() (all []*conn) {
+// open returns the number of connections that the last sample listed as open.
+func (t *tracker) open() (n int) {
 	for _, c := range t.conns {
-		if !c.ended && c.closing.IsZero() && c.missing.IsZero() {
-			all = append(all, c)
+		if c.open() {
+			n++
 		}
 	}
-	return all
+	return n
 }

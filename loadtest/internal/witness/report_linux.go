@@ -11,6 +11,8 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/idlewheel/idlewheel/internal/silence"
 	"github.com/idlewheel/idlewheel/loadtest/internal/format"
 	"github.com/idlewheel/idlewheel/reap"
@@ -30,6 +32,8 @@ const (
 	Silence Verdict = "silence"
 	// The server closed it, and had stopped listening.
 	Shutdown Verdict = "shutdown"
+	// byServer is a close by the server until it is judged.
+	byServer Verdict = ""
 	// The peer closed it first.
 	ByPeer Verdict = "by-peer"
 	// Either side closed it: the kernel dropped events.
@@ -61,7 +65,7 @@ const (
 
 // A Report is the outcome of a watch.
 type Report struct {
-	Schema      int           `json:"schema"`
+	Schema      int           `json:"schema"` // version of these fields
 	Ports       []int         `json:"ports"`
 	Began       time.Time     `json:"began"`
 	Took        time.Duration `json:"took_ns"`
@@ -112,13 +116,11 @@ func (c *Connection) inRhythm() bool {
 }
 
 // judge fills in the verdicts. timeout is the idle timeout of the server, 0 if it is not known.
-func (r *Report) judge(t *tracker, timeout time.Duration) {
-	r.Seen, r.Closed = t.seen, t.closes
-	r.Verdicts = map[Verdict]int{ByPeer: t.byPeer}
+func (t *tracker) judge(timeout time.Duration) {
 	var silences, exact []time.Duration
-	for i := range r.Closed {
-		switch c := &r.Closed[i]; {
-		case c.Verdict != "":
+	for i := range t.Closed {
+		switch c := &t.Closed[i]; {
+		case c.Verdict != byServer:
 		case c.Unread > 0:
 			c.Verdict = AliveUnread
 		case c.Sent && c.Silent-c.Within <= afterMessage:
@@ -135,67 +137,69 @@ func (r *Report) judge(t *tracker, timeout time.Duration) {
 		silences = exact
 	}
 	slices.Sort(silences)
-	r.Timeout = densest(silences)
-	known := cmp.Or(timeout, r.Timeout.Median)
-	for i := range r.Closed {
-		c := &r.Closed[i]
-		if c.Verdict == "" { // a close in the rhythm of a peer that is as slow as the timeout allows
+	t.Timeout = densest(silences)
+	known := cmp.Or(timeout, t.Timeout.Median)
+	for i := range t.Closed {
+		c := &t.Closed[i]
+		if c.Verdict == byServer { // a close in the rhythm of a peer that is as slow as the timeout allows
 			c.Verdict = Silence
 			if known == 0 || float64(c.Silent) < timeoutMargin*float64(known) {
 				c.Verdict = AliveRhythm
 			}
 		}
-		r.Verdicts[c.Verdict]++
+		t.Verdicts[c.Verdict]++
 	}
-	if r.Timeout.Count > 0 {
-		r.Enough = Heartbeat(r.Timeout.Shortest)
-		known = cmp.Or(timeout, max(r.Timeout.Longest, silences[len(silences)*99/100]))
+	if t.Timeout.Count > 0 {
+		t.Enough = Heartbeat(t.Timeout.Shortest)
+		known = cmp.Or(timeout, max(t.Timeout.Longest, silences[len(silences)*99/100]))
 	}
-	r.KeptAfter = time.Duration(keptMargin * float64(known))
-	r.judgeOpen(t)
-	if timeout = cmp.Or(timeout, r.Timeout.Median); timeout > 0 {
-		r.tryOthers(t, timeout)
+	t.KeptAfter = time.Duration(keptMargin * float64(known))
+	t.judgeOpen()
+	if timeout = cmp.Or(timeout, t.Timeout.Median); timeout > 0 {
+		t.tryOthers(timeout)
 	}
 }
 
 // tryOthers says what other timeouts than the present one would have done.
-func (r *Report) tryOthers(t *tracker, timeout time.Duration) {
+func (t *tracker) tryOthers(timeout time.Duration) {
 	living := t.gaps
-	for _, c := range r.Open {
+	for _, c := range t.Open {
 		living[silence.Bucket(c.Longest)]++
 	}
 	s := reap.Silences{
-		Window: r.Took, Timeout: timeout, Least: r.Every, Connections: uint64(r.Seen),
-		Dead: uint64(r.Verdicts[Silence]), Living: living[:],
+		Window: t.Took, Timeout: timeout, Least: t.Every, Connections: uint64(t.Seen),
+		Dead: uint64(t.Verdicts[Silence]), Living: living[:],
 	}
-	for _, c := range r.Closed {
+	for _, c := range t.Closed {
 		if c.Verdict == Silence {
 			s.DeadFor += c.Silent.Seconds()
 		}
 	}
 	for _, other := range []time.Duration{timeout / 2, timeout * 3 / 4} {
-		r.Other = append(r.Other, s.Text(other.Round(time.Millisecond)))
+		t.Other = append(t.Other, s.Text(other.Round(time.Millisecond)))
 	}
 }
 
 // judgeOpen adds the open connections.
-func (r *Report) judgeOpen(t *tracker) {
-	r.Open = []Connection{}
-	for _, c := range t.open() {
+func (t *tracker) judgeOpen() {
+	for _, c := range t.conns {
+		if !c.open() {
+			continue
+		}
 		o := c.record(c.last)
-		limit := cmp.Or(r.KeptAfter, lostRhythm*o.Longest)
+		limit := cmp.Or(t.KeptAfter, lostRhythm*o.Longest)
 		switch {
-		case c.last.state == closeWait:
+		case c.last.state == unix.BPF_TCP_CLOSE_WAIT:
 			o.Verdict = HalfClosed
-		case o.Silent > limit && (r.KeptAfter > 0 || o.Gaps >= minGaps):
+		case o.Silent > limit && (t.KeptAfter > 0 || o.Gaps >= minGaps):
 			o.Verdict = KeptDead
 		default:
 			o.Verdict = Open
 		}
-		r.Verdicts[o.Verdict]++
-		r.Open = append(r.Open, o)
+		t.Verdicts[o.Verdict]++
+		t.Open = append(t.Open, o)
 	}
-	slices.SortFunc(r.Open, func(a, b Connection) int { return cmp.Compare(b.Silent, a.Silent) })
+	slices.SortFunc(t.Open, func(a, b Connection) int { return cmp.Compare(b.Silent, a.Silent) })
 }
 
 // densest returns the range with a ratio of spread that holds most of the sorted silences, or zero
@@ -279,6 +283,7 @@ func histogram(out io.Writer, title string, all []Connection, of ...Verdict) {
 	if most == 0 {
 		return
 	}
+	edge := func(i int) string { return format.Duration(time.Duration(math.Pow(10, float64(i)/10) * 1e6)) }
 	fmt.Fprintf(out, "\n%s\n", title)
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	for i, n := range counts {
@@ -288,6 +293,3 @@ func histogram(out io.Writer, title string, all []Connection, of ...Verdict) {
 	}
 	_ = w.Flush()
 }
-
-// edge returns the lower edge of a bar.
-func edge(i int) string { return format.Duration(time.Duration(math.Pow(10, float64(i)/10) * 1e6)) }

@@ -38,8 +38,7 @@ type Config struct {
 	Parallel  int           // connections per duration; all of them must survive
 	Precision time.Duration // the gap at which the search ends
 	Patience  time.Duration // longest wait for a connection or an echo
-	// Progress is called after each duration. It may be nil.
-	Progress func(Try)
+	Progress  func(Try)     // called after each duration
 }
 
 // An Outcome is what became of a connection after its silence.
@@ -118,9 +117,7 @@ func (r *Report) round(ctx context.Context, c Config, silences []time.Duration) 
 		switch {
 		case t.err == nil:
 			r.take(t.Try)
-			if c.Progress != nil {
-				c.Progress(t.Try)
-			}
+			c.Progress(t.Try)
 		case ctx.Err() == nil: // the end of the context would have caused it
 			failure = t.err
 			cancel()

@@ -1,6 +1,7 @@
 package machine
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -48,7 +49,8 @@ type system struct {
 // depends on it.
 func (s system) check(w Demand) Limits {
 	own := s.ownDescriptors(w)
-	limits := Limits{s.descriptorCeiling(w), own, s.descriptors("client", w, w.Clients)}
+	fewest := min(w.Clients, cmp.Or(w.Servers, w.Clients)) // they need the most descriptors each
+	limits := Limits{s.sysctl("fs.nr_open", w.perProcess(fewest), Cannot), own, s.descriptors("client", w, w.Clients)}
 	if w.Servers > 0 {
 		limits = append(limits, s.descriptors("server", w, w.Servers))
 	}
@@ -103,19 +105,6 @@ func (s system) sysctl(name string, need uint64, below Level) Limit {
 	return atLeast(name, have, need, below, fmt.Sprintf("sysctl -w %s=%d", name, need))
 }
 
-// descriptorCeiling checks the upper bound of the limit of a process.
-func (s system) descriptorCeiling(w Demand) Limit {
-	need := w.perProcess(w.Clients)
-	if w.Servers > 0 {
-		need = max(need, w.perProcess(w.Servers))
-	}
-	return s.sysctl("fs.nr_open", need, Cannot)
-}
-
-// openFiles returns the hard limit of descriptors of a process. Go programs raise their soft limit
-// to it.
-func (s system) openFiles() number { return s.number("self/limits", "Max open files", 1) }
-
 // ownDescriptors checks the limit of the process that starts the others. A higher limit needs fewer
 // processes.
 func (s system) ownDescriptors(w Demand) Limit {
@@ -124,13 +113,14 @@ func (s system) ownDescriptors(w Demand) Limit {
 	for enough < pipes*processes(enough-2*reserve)+reserve {
 		enough *= 2
 	}
-	need := uint64(pipes*(w.Clients+w.Servers) + reserve)
-	return atLeast("descriptors of loadtest", s.openFiles(), need, Cannot, fmt.Sprintf(moreDescriptors, enough))
+	have, need := s.number("self/limits", "Max open files", 1), uint64(pipes*(w.Clients+w.Servers)+reserve)
+	return atLeast("descriptors of loadtest", have, need, Cannot, fmt.Sprintf(moreDescriptors, enough))
 }
 
-// descriptors checks the limit of a client or a server.
+// descriptors checks the hard limit of a client or a server. Go programs raise their soft limit to
+// it.
 func (s system) descriptors(kind string, w Demand, processes int) Limit {
-	have, need := s.openFiles(), w.perProcess(processes)
+	have, need := s.number("self/limits", "Max open files", 1), w.perProcess(processes)
 	fix := fmt.Sprintf(moreDescriptors, need)
 	if have.n > reserve {
 		room := have.n - reserve

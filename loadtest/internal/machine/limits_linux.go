@@ -1,14 +1,11 @@
 package machine
 
 import (
-	"bytes"
 	"cmp"
 	"fmt"
 	"io"
 	"runtime"
 	"slices"
-	"strings"
-	"text/tabwriter"
 
 	"github.com/idlewheel/idlewheel/loadtest/internal/format"
 )
@@ -64,20 +61,16 @@ func (l Limits) Worst() Level {
 // Print writes the limits as a table, with each fix below its limit, and a verdict. It ignores
 // errors of w.
 func (l Limits) Print(w io.Writer) {
-	var table bytes.Buffer
-	tw := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(tw, "\tcheck\thave\tneed")
+	level, name, have := 0, len("check"), len("have") // widths of the columns
 	for _, c := range l {
-		fmt.Fprintf(tw, "%v\t%s\t%s\t%s\n", c.Level, c.Name, c.Have, c.Need)
+		level, name, have = max(level, len(c.Level.String())), max(name, len(c.Name)), max(have, len(c.Have))
 	}
-	tw.Flush()
-	i := -1 // the first line is the table head
-	for line := range strings.Lines(table.String()) {
-		fmt.Fprintln(w, strings.TrimRight(line, " \n"))
-		if i >= 0 && l[i].Fix != "" {
-			fmt.Fprintf(w, "        fix: %s\n", l[i].Fix)
+	fmt.Fprintf(w, "%-*s  %-*s  %-*s  need\n", level, "", name, "check", have, "have")
+	for _, c := range l {
+		fmt.Fprintf(w, "%-*v  %-*s  %-*s  %s\n", level, c.Level, name, c.Name, have, c.Have, c.Need)
+		if c.Fix != "" {
+			fmt.Fprintf(w, "        fix: %s\n", c.Fix)
 		}
-		i++
 	}
 	problems := 0
 	for _, c := range l {

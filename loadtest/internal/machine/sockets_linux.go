@@ -15,10 +15,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// heldStates are the TCP states of a connection that the server holds, as a bit set. In CLOSE_WAIT
-// the peer has closed its end, and the server has not.
-const heldStates = 1<<unix.BPF_TCP_ESTABLISHED | 1<<unix.BPF_TCP_CLOSE_WAIT
-
 // diagRequest is a struct inet_diag_req_v2, see sock_diag(7).
 type diagRequest struct {
 	Family, Protocol, Extensions, _ uint8
@@ -55,15 +51,17 @@ func DumpSockets(states uint32, port int, extensions uint8, each func(message []
 }
 
 // TargetSockets returns the number of sockets of a local TCP port in ESTABLISHED or CLOSE_WAIT: the
-// connections that servers on this machine hold there, accepted or not. The client end of a local
-// connection has another port and does not count.
+// connections that servers on this machine hold there, accepted or not. In CLOSE_WAIT the peer has
+// closed its end, and the server has not. The client end of a local connection has another port and
+// does not count.
 //
 // It uses netlink, where the kernel skips other ports: /proc/net/tcp would have a line for each of
 // a million sockets. The number is an estimate while connections open and close, because the kernel
 // walks its table without a lock.
 func TargetSockets(port int) (established int, err error) {
+	const held = 1<<unix.BPF_TCP_ESTABLISHED | 1<<unix.BPF_TCP_CLOSE_WAIT
 	// Sockets of a dual-stack listener are AF_INET6, even with an IPv4 peer.
-	if err := DumpSockets(heldStates, port, 0, func([]byte) { established++ }); err != nil {
+	if err := DumpSockets(held, port, 0, func([]byte) { established++ }); err != nil {
 		return 0, fmt.Errorf("machine: sockets of port %d: %w", port, err)
 	}
 	return established, nil

@@ -8,7 +8,6 @@ import (
 	"os"
 	"slices"
 	"sync"
-	"syscall"
 	"time"
 	"unsafe"
 
@@ -111,27 +110,25 @@ func listenForEvents(ports []int) (*events, error) {
 		_ = s.SetReceiveBufferSize(eventBuffer, false)
 	}
 	e := &events{netlink: s}
-	e.reading.Go(func() {
-		for {
-			messages, _, err := s.Receive()
-			now := time.Now()
-			e.add(messages, now, ports, err != nil)
-			if err != nil && !errors.Is(err, unix.ENOBUFS) { // closed, or broken
-				return
-			}
-		}
-	})
+	e.reading.Go(func() { e.read(ports) })
 	return e, nil
 }
 
-// add keeps the sockets of the ports.
-func (e *events) add(messages []syscall.NetlinkMessage, now time.Time, ports []int, lost bool) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.lost = e.lost || lost
-	for _, m := range messages {
-		if s, ok := parse(m.Data, now); ok && slices.Contains(ports, int(s.local.Port())) {
-			e.freed = append(e.freed, s)
+// read keeps the sockets of the ports, until close is called.
+func (e *events) read(ports []int) {
+	for {
+		messages, _, err := e.netlink.Receive()
+		now := time.Now()
+		e.mu.Lock()
+		e.lost = e.lost || err != nil
+		for _, m := range messages {
+			if s, ok := parse(m.Data, now); ok && slices.Contains(ports, int(s.local.Port())) {
+				e.freed = append(e.freed, s)
+			}
+		}
+		e.mu.Unlock()
+		if err != nil && !errors.Is(err, unix.ENOBUFS) { // closed, or broken
+			return
 		}
 	}
 }

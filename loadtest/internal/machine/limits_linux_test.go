@@ -43,7 +43,7 @@ func (r fakeSystem) check(w Demand, cpus int) Limits {
 	for name, text := range r {
 		fs[name] = &fstest.MapFile{Data: []byte(text)}
 	}
-	return system{files{fs}, cpus}.check(w)
+	return files{fs}.check(w, cpus)
 }
 
 // find returns the limit with that name, or an empty one.

@@ -120,8 +120,8 @@ func (l Limits) Print(w io.Writer) {
 	}
 }
 
-// check returns the limits that matter for the demand, of a machine with some CPUs. A limit precedes
-// those with a fix that depends on it.
+// check returns the limits that matter for the demand. A limit precedes those with a fix that
+// depends on it.
 func (f files) check(w Demand, cpus int) Limits {
 	own := f.ownDescriptors(w)
 	fewest := min(w.Clients, cmp.Or(w.Servers, w.Clients)) // they need the most descriptors each

@@ -21,19 +21,14 @@ import (
 // Describe returns a description of this machine. Unknown fields are empty: /proc/cpuinfo on arm64,
 // for example, has no CPU model.
 func Describe() result.Machine {
-	m := result.Machine{CPUs: runtime.NumCPU(), Go: runtime.Version()}
-	m.Name, _ = os.Hostname()
 	_, model, _ := strings.Cut(proc.line("cpuinfo", "model name"), ":")
-	m.CPU = strings.TrimSpace(model)
-	m.Memory = proc.number("meminfo", "MemTotal:", 0).n << 10
-	var name unix.Utsname
-	if unix.Uname(&name) == nil {
-		m.Kernel = unix.ByteSliceToString(name.Release[:])
+	m := result.Machine{
+		CPU: strings.TrimSpace(model), CPUs: runtime.NumCPU(), Go: runtime.Version(),
+		Kernel:      strings.TrimSpace(proc.text("sys/kernel/osrelease")),
+		Memory:      proc.number("meminfo", "MemTotal:", 0).n << 10,
+		Descriptors: proc.number("self/limits", "Max open files", 1).n,
 	}
-	var limit unix.Rlimit
-	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) == nil {
-		m.Descriptors = limit.Max
-	}
+	m.Name, _ = os.Hostname()
 	return m
 }
 

@@ -15,9 +15,9 @@ func TestDescribe(t *testing.T) {
 	require.Equal(t, runtime.NumCPU(), m.CPUs)
 	require.Equal(t, runtime.Version(), m.Go)
 	require.Greater(t, m.Memory, uint64(64<<20))
-	release, err := os.ReadFile("/proc/sys/kernel/osrelease")
-	require.NoError(t, err)
-	require.Equal(t, string(release), m.Kernel+"\n")
+	var name unix.Utsname
+	require.NoError(t, unix.Uname(&name))
+	require.Equal(t, unix.ByteSliceToString(name.Release[:]), m.Kernel)
 	hostname, err := os.ReadFile("/proc/sys/kernel/hostname")
 	require.NoError(t, err)
 	require.Equal(t, string(hostname), m.Name+"\n")

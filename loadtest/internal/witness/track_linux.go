@@ -153,26 +153,23 @@ func (t *tracker) observe(s socket) {
 		c.update(s)
 	case s.state == unix.BPF_TCP_LAST_ACK || c.last.state == unix.BPF_TCP_CLOSE_WAIT:
 		t.end(c, s.at, ByPeer)
-	case s.lastByte.IsZero() && t.freed[s.cookie] == (socket{}) && t.waitsFor(&c.closing, s.at):
 	default:
+		if c.closing.IsZero() {
+			c.closing = s.at
+		}
+		if s.lastByte.IsZero() && t.freed[s.cookie] == (socket{}) && t.mayCome(c.closing, s.at) {
+			return
+		}
 		c.last.unread = 0 // with unread bytes the kernel sends an RST instead of a FIN
 		if !s.lastByte.IsZero() {
 			c.last.lastByte, c.last.dataIn = s.lastByte, s.dataIn
-		}
-		if c.closing.IsZero() {
-			c.closing = s.at
 		}
 		t.end(c, c.closing, byServer)
 	}
 }
 
-// waitsFor reports whether the event of a socket may still come. since is when its end was noticed.
-func (t *tracker) waitsFor(since *time.Time, now time.Time) bool {
-	if since.IsZero() {
-		*since = now
-	}
-	return !t.lost && now.Sub(*since) < eventWait
-}
+// mayCome reports whether the event of a socket may still come. since is when its end was noticed.
+func (t *tracker) mayCome(since, now time.Time) bool { return !t.lost && now.Sub(since) < eventWait }
 
 // resolution is the precision of lastByte: two ticks of a kernel with 100 ticks per second.
 const resolution = 20 * time.Millisecond
@@ -193,12 +190,15 @@ func (c *conn) update(s socket) {
 func (t *tracker) vanished(c *conn, at time.Time) bool {
 	freed, known := t.freed[c.last.cookie]
 	missed := c.missing.IsZero()
-	switch waits := t.waitsFor(&c.missing, at); {
+	if missed {
+		c.missing = at
+	}
+	switch {
 	case c.last.state == unix.BPF_TCP_CLOSE_WAIT:
 		t.end(c, at, ByPeer)
 	case known:
 		t.end(c, c.missing, closedBy(c.last, freed))
-	case waits || missed:
+	case missed || t.mayCome(c.missing, at):
 		return false
 	case !c.closing.IsZero():
 		t.end(c, c.closing, byServer)
@@ -210,8 +210,8 @@ func (t *tracker) vanished(c *conn, at time.Time) bool {
 	return true
 }
 
-// closedBy returns byServer, ByPeer or Unknown for a connection without TIME_WAIT. Either the peer closed
-// first, or the connection was reset. The segments since the last sample tell which.
+// closedBy returns byServer, ByPeer or Unknown for a connection without TIME_WAIT. Either the peer
+// closed first, or the connection was reset. The segments since the last sample tell which.
 func closedBy(last, freed socket) Verdict {
 	in, out := freed.otherIn-last.otherIn, freed.otherOut-last.otherOut
 	data := freed.dataIn != last.dataIn || freed.dataOut != last.dataOut
@@ -231,8 +231,8 @@ func closedBy(last, freed socket) Verdict {
 	return Unknown
 }
 
-// end records the end of a connection that a sample noticed first at a moment. by is byServer, ByPeer
-// or Unknown.
+// end records the end of a connection that a sample noticed first at a moment. by is byServer,
+// ByPeer or Unknown.
 func (t *tracker) end(c *conn, at time.Time, by Verdict) {
 	c.ended = true
 	t.gaps[silence.Bucket(c.longest)]++

@@ -17,9 +17,9 @@
 //
 // # Closed while alive
 //
-// See [AliveUnread] and [AliveRhythm]. A close within 100 ms of a message that the server had read is
-// reported apart, because the message may have asked for it. The kernel knows no reasons: a kick or a
-// drain of a connection with a rhythm counts as closed while alive.
+// See [AliveUnread] and [AliveRhythm]. A close within 100 ms of a message that the server had read
+// is reported apart, because the message may have asked for it. The kernel knows no reasons: a kick
+// or a drain of a connection with a rhythm counts as closed while alive.
 package witness
 
 import (

@@ -141,8 +141,8 @@ func (t *tracker) judge(timeout time.Duration) {
 	known := cmp.Or(timeout, t.Timeout.Median)
 	for i := range t.Closed {
 		c := &t.Closed[i]
-		if c.Verdict == byServer { // a close in the rhythm of a peer that is as slow as the timeout allows
-			c.Verdict = Silence
+		if c.Verdict == byServer {
+			c.Verdict = Silence // also in the rhythm of a peer that is as slow as the timeout allows
 			if known == 0 || float64(c.Silent) < timeoutMargin*float64(known) {
 				c.Verdict = AliveRhythm
 			}

@@ -36,7 +36,7 @@ const (
 	byServer Verdict = ""
 	// The peer closed it first.
 	ByPeer Verdict = "by-peer"
-	// Either side closed it: the kernel dropped events.
+	// Either side closed it: its last segments do not tell, or the kernel dropped events.
 	Unknown Verdict = "unknown"
 
 	// It is open. If KeptDead, the peer is silent for much too long. If HalfClosed, the peer has
@@ -239,7 +239,7 @@ func (r *Report) Write(out io.Writer) {
 		n[Silence]+n[AfterMessage]+n[Shutdown], n[Silence], n[AfterMessage], n[Shutdown])
 	fmt.Fprintf(w, "closed first by the peer\t%d\tand not yet by the server %d\n", n[ByPeer], n[HalfClosed])
 	if n[Unknown] > 0 {
-		fmt.Fprintf(w, "closed by either side\t%d\tthe kernel dropped events\n", n[Unknown])
+		fmt.Fprintf(w, "closed by either side\t%d\tits segments do not tell, or the kernel dropped events\n", n[Unknown])
 	}
 	_ = w.Flush()
 

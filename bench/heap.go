@@ -7,11 +7,14 @@ import (
 )
 
 // A heapTimer is the usual simple implementation: container/heap behind a lock. Each step fires
-// what is due, outside the lock.
+// what is due, outside the lock. If it is touched, it is lazy: a touch stores the time of the last
+// step.
 type heapTimer struct {
 	config
 	origin  time.Time
+	now     time.Duration // of the last step, since the origin
 	entries []*heapEntry
+	heard   []time.Duration // if touched; 0: never
 
 	mu      sync.Mutex
 	pending deadlineHeap
@@ -24,11 +27,15 @@ type heapEntry struct {
 	i        int
 }
 
-func makeHeap(c config) *heapTimer {
-	return &heapTimer{config: c, origin: time.Now(), entries: make([]*heapEntry, c.n)}
+func newHeap(c config) (subject, error) {
+	h := &heapTimer{config: c, origin: time.Now(), entries: make([]*heapEntry, c.n)}
+	s := subject{h.schedule, h.cancel, h.reschedule, h.step, nothing}
+	if c.timeout > 0 {
+		h.heard = make([]time.Duration, c.n)
+		s.reschedule = func(i int, _ time.Duration) { h.heard[i] = h.now }
+	}
+	return s, nil
 }
-
-func newHeap(c config) (subject, error) { return makeHeap(c), nil }
 
 func (s *heapTimer) schedule(i int, d time.Duration) {
 	e := &heapEntry{deadline: time.Since(s.origin) + d, i: i}
@@ -57,46 +64,24 @@ func (s *heapTimer) reschedule(i int, d time.Duration) {
 }
 
 func (s *heapTimer) step() {
-	now := time.Since(s.origin)
-	for e := s.pop(now); e != nil; e = s.pop(now) {
+	s.now = time.Since(s.origin)
+	for e := s.pop(); e != nil; e = s.pop() {
+		if s.timeout > 0 && s.heard[e.i] > 0 && s.heard[e.i]+s.timeout > s.now {
+			s.schedule(e.i, s.heard[e.i]+s.timeout-s.now)
+			continue
+		}
 		s.callback(e.i)()
 	}
 }
 
 // pop removes and returns an entry that is due, or returns nil.
-func (s *heapTimer) pop(now time.Duration) *heapEntry {
+func (s *heapTimer) pop() *heapEntry {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.pending) == 0 || s.pending[0].deadline > now {
+	if len(s.pending) == 0 || s.pending[0].deadline > s.now {
 		return nil
 	}
 	return heap.Pop(&s.pending).(*heapEntry)
-}
-
-func (s *heapTimer) close() {}
-
-// touchedHeap is lazy: a touch stores the time of the last step.
-type touchedHeap struct {
-	*heapTimer
-	now   time.Duration
-	heard []time.Duration // 0: never
-}
-
-func newTouchedHeap(c config) (subject, error) {
-	return &touchedHeap{heapTimer: makeHeap(c), heard: make([]time.Duration, c.n)}, nil
-}
-
-func (s *touchedHeap) reschedule(i int, _ time.Duration) { s.heard[i] = s.now }
-
-func (s *touchedHeap) step() {
-	s.now = time.Since(s.origin)
-	for e := s.pop(s.now); e != nil; e = s.pop(s.now) {
-		if heard := s.heard[e.i]; heard > 0 && heard+s.timeout > s.now {
-			s.schedule(e.i, heard+s.timeout-s.now)
-			continue
-		}
-		s.callback(e.i)()
-	}
 }
 
 // deadlineHeap implements [heap.Interface], the earliest deadline first.

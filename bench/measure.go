@@ -70,11 +70,7 @@ func measureOperations(k kind, l load, f rounds.Figures) error {
 
 // measureTouch touches all timers.
 func measureTouch(k kind, l load, f rounds.Figures) error {
-	construct := k.new
-	if k.touched != nil {
-		construct = k.touched
-	}
-	s, err := construct(config{n: l.n, timeout: maxTimeout})
+	s, err := k.new(config{n: l.n, timeout: maxTimeout})
 	if err != nil {
 		return err
 	}

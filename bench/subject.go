@@ -5,13 +5,13 @@ import "time"
 // A subject is one implementation of timers. An index names a timer, as a connection does; the
 // subject keeps the handle that its user would keep.
 //
-// One goroutine calls the methods. The subject calls the fire function of the config on any one.
-type subject interface {
-	schedule(i int, d time.Duration)   // starts timer i, which is not pending
-	cancel(i int)                      // ends timer i, which is pending
-	reschedule(i int, d time.Duration) // moves timer i, which is pending, to d from now
-	step()                             // called in each tick and in each batch of operations
-	close()                            // ends timers and goroutines
+// One goroutine calls the functions. The subject calls the fire function of the config on any one.
+type subject struct {
+	schedule   func(i int, d time.Duration) // starts timer i, which is not pending
+	cancel     func(i int)                  // ends timer i, which is pending
+	reschedule func(i int, d time.Duration) // moves timer i, which is pending, to d from now
+	step       func()                       // called in each tick and in each batch of operations
+	close      func()                       // ends timers and goroutines
 }
 
 // config is the argument of a constructor of a subject.
@@ -21,7 +21,9 @@ type config struct {
 	// fire is called with the index of a timer that expires. If nil, timers share one callback.
 	fire func(i int)
 
-	timeout time.Duration // of a touched subject, from the last touch
+	// timeout is set if reschedule is only called for touches: each timer is due this time after
+	// its last touch. A subject without a quicker way ignores it.
+	timeout time.Duration
 }
 
 // callback returns the function that timer i calls when it expires.
@@ -40,27 +42,23 @@ type kind struct {
 	module string // its version is in the table
 	note   string
 	new    func(config) (subject, error)
-
-	// touched makes a subject with a touch as its reschedule: the timeout of the config begins
-	// anew. If nil, a touch is a reschedule.
-	touched func(config) (subject, error)
 }
 
 // kinds returns all subjects in Go in the order of the table.
 func kinds() []kind {
 	return []kind{
 		{
-			name: base, new: newTimer, touched: newIdle,
+			name: base, new: newTimer,
 			note: "`Timeout`; touch is `Touch` of an `Idle`, which stores at most once in a tick.",
 		}, {
-			name: "wheel.Wheel", new: newWheel, touched: newTouchedWheel,
+			name: "wheel.Wheel", new: newWheel,
 			note: "One goroutine owns it, without locks, and passes the time once in each batch. A touch stores " +
 				"the time, which is checked when the slot of the entry comes up.",
 		}, {
 			name: "time.AfterFunc", new: newAfterFunc,
 			note: "The heap of the runtime. Touch is `Reset`.",
 		}, {
-			name: "container/heap", new: newHeap, touched: newTouchedHeap,
+			name: "container/heap", new: newHeap,
 			note: "Behind a lock; what is due is popped in each tick, as in `OnTick` of gnet. A touch stores the " +
 				"time, which is checked when the entry is on top.",
 		}, {

@@ -7,45 +7,23 @@ import (
 	"github.com/idlewheel/idlewheel/timer"
 )
 
-// ownTimer is a [timer.Timer] with a Timeout per index.
-type ownTimer struct {
-	config
-	timers  *timer.Timer
-	handles []*timer.Timeout
-}
-
+// newTimer makes a [timer.Timer] with a Timeout per index, or with an Idle if it is touched.
 func newTimer(c config) (subject, error) {
 	timers, err := timer.New(timer.Config{Tick: tick})
-	return &ownTimer{config: c, timers: timers, handles: make([]*timer.Timeout, c.n)}, err
+	s := subject{step: nothing, close: func() { must(timers.Shutdown(context.Background())) }}
+	if c.timeout > 0 {
+		idles := make([]*timer.Idle, c.n)
+		s.schedule = func(i int, d time.Duration) { idles[i] = must(timers.AfterIdle(d, c.callback(i))) }
+		s.cancel = func(i int) { idles[i].Stop() }
+		s.reschedule = func(i int, _ time.Duration) { idles[i].Touch() }
+		return s, err
+	}
+	timeouts := make([]*timer.Timeout, c.n)
+	s.schedule = func(i int, d time.Duration) { timeouts[i] = must(timers.AfterFunc(d, c.callback(i))) }
+	s.cancel = func(i int) { timeouts[i].Stop() }
+	s.reschedule = func(i int, d time.Duration) { timeouts[i].Reset(d) }
+	return s, err
 }
-
-func (s *ownTimer) schedule(i int, d time.Duration) {
-	s.handles[i] = must(s.timers.AfterFunc(d, s.callback(i)))
-}
-func (s *ownTimer) cancel(i int)                      { s.handles[i].Stop() }
-func (s *ownTimer) reschedule(i int, d time.Duration) { s.handles[i].Reset(d) }
-func (s *ownTimer) step()                             {}
-func (s *ownTimer) close()                            { must(s.timers.Shutdown(context.Background())) }
-
-// ownIdle is a [timer.Timer] with an Idle per index.
-type ownIdle struct {
-	config
-	timers *timer.Timer
-	idles  []*timer.Idle
-}
-
-func newIdle(c config) (subject, error) {
-	timers, err := timer.New(timer.Config{Tick: tick})
-	return &ownIdle{config: c, timers: timers, idles: make([]*timer.Idle, c.n)}, err
-}
-
-func (s *ownIdle) schedule(i int, d time.Duration) {
-	s.idles[i] = must(s.timers.AfterIdle(d, s.callback(i)))
-}
-func (s *ownIdle) cancel(i int)                      { s.idles[i].Stop() }
-func (s *ownIdle) reschedule(i int, _ time.Duration) { s.idles[i].Touch() }
-func (s *ownIdle) step()                             {}
-func (s *ownIdle) close()                            { must(s.timers.Shutdown(context.Background())) }
 
 // must panics with an error, which a Timer returns only after Shutdown.
 func must[T any](value T, err error) T {

@@ -7,55 +7,34 @@ import (
 	"github.com/idlewheel/idlewheel/wheel"
 )
 
-// ownWheel is a [wheel.Wheel], which reads no clock.
-type ownWheel struct {
-	wheel   *wheel.Wheel[uint32]
-	origin  time.Time
-	now     time.Duration // since the origin
-	handles []wheel.Handle
-	expire  func(wheel.Handle, uint32)
-}
-
-func makeWheel(c config) (*ownWheel, error) {
+// newWheel makes a [wheel.Wheel], which reads no clock. If it is touched, it is lazy: a touch
+// stores the time.
+func newWheel(c config) (subject, error) {
 	w, err := wheel.New[uint32](tick)
-	return &ownWheel{
-		wheel: w, origin: time.Now(), handles: make([]wheel.Handle, c.n),
-		expire: func(_ wheel.Handle, i uint32) { c.callback(int(i))() },
-	}, err
-}
-
-func newWheel(c config) (subject, error) { return makeWheel(c) }
-
-func (s *ownWheel) schedule(i int, d time.Duration) {
-	s.handles[i] = s.wheel.Schedule(s.now+d, uint32(i))
-}
-
-func (s *ownWheel) cancel(i int)                      { s.wheel.Cancel(s.handles[i]) }
-func (s *ownWheel) reschedule(i int, d time.Duration) { s.wheel.Reschedule(s.handles[i], s.now+d) }
-func (s *ownWheel) close()                            {}
-
-func (s *ownWheel) step() {
-	s.now = time.Since(s.origin)
-	s.wheel.Advance(s.now, math.MaxInt, s.expire)
-}
-
-// touchedWheel is lazy: a touch stores the time.
-type touchedWheel struct {
-	*ownWheel
-	heard []time.Duration // 0: never
-}
-
-func newTouchedWheel(c config) (subject, error) {
-	w, err := makeWheel(c)
-	s := &touchedWheel{ownWheel: w, heard: make([]time.Duration, c.n)}
-	w.expire = func(h wheel.Handle, i uint32) {
-		if heard := s.heard[i]; heard > 0 && heard+c.timeout > w.now {
-			w.wheel.Reschedule(h, heard+c.timeout)
-			return
+	origin := time.Now()
+	var now time.Duration // since the origin
+	handles := make([]wheel.Handle, c.n)
+	expire := func(_ wheel.Handle, i uint32) { c.callback(int(i))() }
+	s := subject{
+		schedule:   func(i int, d time.Duration) { handles[i] = w.Schedule(now+d, uint32(i)) },
+		cancel:     func(i int) { w.Cancel(handles[i]) },
+		reschedule: func(i int, d time.Duration) { w.Reschedule(handles[i], now+d) },
+		step: func() {
+			now = time.Since(origin)
+			w.Advance(now, math.MaxInt, expire)
+		},
+		close: nothing,
+	}
+	if c.timeout > 0 {
+		heard := make([]time.Duration, c.n) // 0: never
+		s.reschedule = func(i int, _ time.Duration) { heard[i] = now }
+		expire = func(h wheel.Handle, i uint32) {
+			if end := heard[i] + c.timeout; heard[i] > 0 && end > now {
+				w.Reschedule(h, end)
+				return
+			}
+			c.callback(int(i))()
 		}
-		c.callback(int(i))()
 	}
 	return s, err
 }
-
-func (s *touchedWheel) reschedule(i int, _ time.Duration) { s.heard[i] = s.now }

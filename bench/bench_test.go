@@ -122,7 +122,7 @@ func TestTheTableSaysThatNettyIsMissing(t *testing.T) {
 		r[k.name] = []rounds.Figures{{"schedule": 10, "expire": 5, "early": 0}}
 	}
 	r["antlabs/timer"] = []rounds.Figures{{"schedule": 30, "expire": 5, "early": 40}}
-	c := comparison{sizes: []int{10}, missing: errors.New("no jar"), results: []rounds.Results{r}}
+	c := comparison{append(kinds(), missingNetty(errors.New("no jar"))), []int{10}, []rounds.Results{r}}
 	got := c.render(rounds.Options{})
 	for _, want := range []string{
 		"| schedule, 10, ns | 10.0 | 10.0 ≈ ×1.00 | 10.0 ≈ ×1.00 | 10.0 ≈ ×1.00 | 10.0 ≈ ×1.00 | 30.0 ×3.00 | not installed |",

@@ -5,25 +5,12 @@
 package main
 
 import (
-	"fmt"
-	"os"
-	"slices"
 	"time"
 
 	"github.com/idlewheel/idlewheel/bench/internal/rounds"
 )
 
-func main() {
-	o := rounds.Flags("results/timers.md", 7)
-	text, err := compare(o)
-	if err == nil {
-		err = o.Write(text)
-	}
-	if err != nil {
-		fmt.Fprintf(os.Stderr, "bench: %v\n", err)
-		os.Exit(1)
-	}
-}
+func main() { rounds.Main("bench", "results/timers.md", 7, compare) }
 
 // compare measures all subjects and returns the table.
 func compare(o rounds.Options) (string, error) {
@@ -32,24 +19,18 @@ func compare(o rounds.Options) (string, error) {
 	if o.Quick {
 		c.sizes, operations, expiry = []int{1_000}, 10_000, 100*time.Millisecond
 	}
-	names := make([]string, 0, len(kinds()))
-	for _, k := range kinds() {
-		names = append(names, k.name)
+	netty := startNetty()
+	if netty.vm != nil {
+		defer netty.vm.Close()
 	}
-	netty, missing := startNetty()
-	if c.missing = missing; missing == nil {
-		defer netty.Close()
-		c.netty = netty.version
-		names = append(names, nettyName)
+	c.kinds = append(kinds(), netty)
+	var names []string
+	for _, k := range c.kinds {
+		names = append(names, k.name)
 	}
 	take := func(o rounds.Options, n int) (rounds.Results, error) {
 		l := load{n, max(1, operations/n), expiry}
-		return o.Take(names, func(name string) (rounds.Figures, error) {
-			if name == nettyName {
-				return netty.measure(l)
-			}
-			return measure(kinds()[slices.Index(names, name)], l)
-		})
+		return o.Take(names, func(i int) (rounds.Figures, error) { return measure(c.kinds[i], l) })
 	}
 	if _, err := take(rounds.Options{Runs: 1}, c.sizes[0]); err != nil { // a warm-up
 		return "", err

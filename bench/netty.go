@@ -1,12 +1,6 @@
 package main
 
-import (
-	"fmt"
-
-	"github.com/idlewheel/idlewheel/bench/internal/netty"
-	"github.com/idlewheel/idlewheel/bench/internal/process"
-	"github.com/idlewheel/idlewheel/bench/internal/rounds"
-)
+import "github.com/idlewheel/idlewheel/bench/internal/process"
 
 const (
 	nettyName = "Netty HashedWheelTimer"
@@ -14,22 +8,17 @@ const (
 		"Reschedule is `cancel` and `newTimeout`. Processor times include those of the VM."
 )
 
-// nettyBench is the program NettyBench.
-type nettyBench struct {
-	*process.Process
-	version string
-}
-
-// startNetty starts NettyBench. An error is the reason why Netty is left out.
-func startNetty() (nettyBench, error) {
-	cmd, version, err := netty.Command("netty/NettyBench.java")
+// startNetty starts the program NettyBench. If that is impossible, the note is the reason.
+func startNetty() kind {
+	cmd, version, err := process.Netty("netty/NettyBench.java")
 	if err != nil {
-		return nettyBench{}, err
+		return missingNetty(err)
 	}
-	p, err := process.Start(cmd)
-	return nettyBench{p, version}, err
+	vm, err := process.Start(cmd)
+	if err != nil {
+		return missingNetty(err)
+	}
+	return kind{name: nettyName, version: version, note: nettyNote, vm: vm}
 }
 
-func (b nettyBench) measure(l load) (f rounds.Figures, err error) {
-	return f, b.Ask(fmt.Sprint(l.n, l.passes, int64(l.expiry)), &f)
-}
+func missingNetty(reason error) kind { return kind{name: nettyName, note: reason.Error() + "."} }

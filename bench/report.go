@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"runtime/debug"
 	"strings"
@@ -28,23 +29,21 @@ of them exists at a time. The tick is 10 ms.
 
 // A comparison has the results for each size.
 type comparison struct {
+	kinds   []kind
 	sizes   []int
 	results []rounds.Results
-	netty   string // its version
-	missing error  // the reason why Netty was left out
 }
 
 func (c comparison) render(o rounds.Options) string {
 	table := [][]string{{""}}
-	for _, k := range kinds() {
+	for _, k := range c.kinds {
 		table[0] = append(table[0], k.name)
 	}
-	table[0] = append(table[0], nettyName)
 	for _, row := range rows {
 		for i, n := range c.sizes {
 			line := []string{fmt.Sprintf("%s, %s, %s", row.figure, rounds.Thousands(n), row.unit)}
-			for _, name := range table[0][1:] {
-				line = append(line, c.cell(c.results[i], name, row.figure))
+			for _, k := range c.kinds {
+				line = append(line, cell(c.results[i], k.name, row.figure))
 			}
 			table = append(table, line)
 		}
@@ -52,15 +51,11 @@ func (c comparison) render(o rounds.Options) string {
 	return fmt.Sprintf("# Timers compared\n\n%s\n%s\n%s\n%s", o.Setting("go -C bench run ."), intro, rounds.Table(table), c.notes())
 }
 
-func (c comparison) cell(r rounds.Results, name, figure string) string {
-	if name == nettyName && c.missing != nil {
+func cell(r rounds.Results, name, figure string) string {
+	if name == nettyName && len(r.Values(name, figure)) == 0 {
 		return "not installed"
 	}
-	v := r.Values(name, figure)
-	text := v.String()
-	if name != base {
-		text += " " + v.Ratio(r.Values(base, figure))
-	}
+	text := r.Cell(name, figure, base)
 	if early := r.Values(name, "early"); figure == "expire" && early.Median() > 0 {
 		text += fmt.Sprintf(", %.0f %% early", early.Median())
 	}
@@ -76,13 +71,8 @@ func (c comparison) notes() string {
 		}
 	}
 	var b strings.Builder
-	for _, k := range kinds() {
-		fmt.Fprintf(&b, "- %s: %s\n", strings.TrimSpace(k.name+" "+versions[k.module]), k.note)
+	for _, k := range c.kinds {
+		fmt.Fprintf(&b, "- %s: %s\n", strings.TrimSpace(k.name+" "+cmp.Or(k.version, versions[k.module])), k.note)
 	}
-	if c.missing != nil {
-		fmt.Fprintf(&b, "- %s: %v.\n", nettyName, c.missing)
-		return b.String()
-	}
-	fmt.Fprintf(&b, "- %s %s: %s\n", nettyName, c.netty, nettyNote)
 	return b.String()
 }

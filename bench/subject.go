@@ -1,6 +1,10 @@
 package main
 
-import "time"
+import (
+	"time"
+
+	"github.com/idlewheel/idlewheel/bench/internal/process"
+)
 
 // A subject is one implementation of timers. An index names a timer, as a connection does; the
 // subject keeps the handle that its user would keep.
@@ -38,10 +42,14 @@ func nothing() {}
 
 // A kind is a subject in the table.
 type kind struct {
-	name   string
-	module string // its version is in the table
-	note   string
-	new    func(config) (subject, error)
+	name    string
+	module  string // its version is in the table
+	version string // if it has no module
+	note    string
+
+	// new is nil for Netty, and vm for all others. Both are nil if Netty is not installed.
+	new func(config) (subject, error)
+	vm  *process.Process
 }
 
 // kinds returns all subjects in Go in the order of the table.

@@ -118,7 +118,7 @@ public final class NettyBench {
         while (fired.get() < n) {
             TimeUnit.NANOSECONDS.sleep(TICK);
         }
-        figures.put("expire", (double) (processorTime() - used) / (n - already));
+        figures.put("expire", (double) (processorTime() - used) / Math.max(1, n - already));
         figures.put("early", 100.0 * early.get() / n);
     }
 

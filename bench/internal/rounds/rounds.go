@@ -13,34 +13,46 @@ import (
 type Options struct {
 	Quick bool
 	Runs  int
-	Out   string
+	out   string
 }
 
-// Flags parses the command line of a program, which by default writes to out. It ends the process
-// if the command line is wrong.
-func Flags(out string, runs int) Options {
+// Main is the main function of a comparison: it writes the text that compare returns to a file. By
+// default it is out.
+func Main(name, out string, runs int, compare func(Options) (string, error)) {
+	o := flags(out, runs)
+	text, err := compare(o)
+	if err == nil {
+		err = o.write(text)
+	}
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
+		os.Exit(1)
+	}
+}
+
+// flags parses the command line. It ends the process if the command line is wrong.
+func flags(out string, runs int) Options {
 	var o Options
 	flag.BoolVar(&o.Quick, "quick", false, "few timers or connections, short times, one round, to standard output: only checks that everything works")
 	flag.IntVar(&o.Runs, "runs", runs, "`number` of rounds; the tables show medians over them")
-	flag.StringVar(&o.Out, "out", out, "`file` to write to; - is standard output")
+	flag.StringVar(&o.out, "out", out, "`file` to write to; - is standard output")
 	flag.Parse()
 	if flag.NArg() > 0 || o.Runs < 1 {
 		flag.Usage()
 		os.Exit(2)
 	}
 	if o.Quick {
-		o.Runs, o.Out = 1, "-"
+		o.Runs, o.out = 1, "-"
 	}
 	return o
 }
 
-// Write writes the text to the file of the options.
-func (o Options) Write(text string) error {
-	if o.Out == "-" {
+func (o Options) write(text string) error {
+	if o.out == "-" {
 		_, err := fmt.Print(text)
 		return err
 	}
-	return os.WriteFile(o.Out, []byte(text), 0o644)
+	return os.WriteFile(o.out, []byte(text), 0o644)
 }
 
 // Figures are the results of one subject in one round, by name.
@@ -49,23 +61,33 @@ type Figures map[string]float64
 // Results are the figures of all rounds by subject.
 type Results map[string][]Figures
 
-// Take measures all subjects in each round, so that other load of the machine affects all alike.
-// Each round begins with another subject, so that none always follows the same other one.
-func (o Options) Take(subjects []string, measure func(subject string) (Figures, error)) (Results, error) {
+// Take measures all subjects, given by their index, in each round, so that other load of the
+// machine affects all alike. Each round begins with another subject, so that none always follows the
+// same other one.
+func (o Options) Take(subjects []string, measure func(i int) (Figures, error)) (Results, error) {
 	results := Results{}
 	for round := range o.Runs {
-		first := round % len(subjects)
-		for _, subject := range slices.Concat(subjects[first:], subjects[:first]) {
+		for turn := range subjects {
+			i := (round + turn) % len(subjects)
 			began := time.Now()
-			f, err := measure(subject)
+			f, err := measure(i)
 			if err != nil {
-				return nil, fmt.Errorf("%s: %w", subject, err)
+				return nil, fmt.Errorf("%s: %w", subjects[i], err)
 			}
-			results[subject] = append(results[subject], f)
-			fmt.Fprintf(os.Stderr, "round %d of %d: %s, %.1f s\n", round+1, o.Runs, subject, time.Since(began).Seconds())
+			results[subjects[i]] = append(results[subjects[i]], f)
+			fmt.Fprintf(os.Stderr, "round %d of %d: %s, %.1f s\n", round+1, o.Runs, subjects[i], time.Since(began).Seconds())
 		}
 	}
 	return results, nil
+}
+
+// Cell renders a figure of a subject, with the ratio to a base unless the subject is the base.
+func (r Results) Cell(subject, figure, base string) string {
+	v := r.Values(subject, figure)
+	if len(v) == 0 || subject == base {
+		return v.String()
+	}
+	return v.String() + " " + v.Ratio(r.Values(base, figure))
 }
 
 // Values returns one figure of a subject in all rounds that have it.

@@ -1,5 +1,4 @@
-// Package netty runs Java programs that use Netty, if it is installed.
-package netty
+package process
 
 import (
 	"errors"
@@ -11,9 +10,9 @@ import (
 
 const jars = "/usr/share/java" // of Debian's libnetty-java
 
-// Command returns the command that compiles and runs a Java source file, and the version of Netty.
-// An error says what is not installed.
-func Command(source string, args ...string) (cmd *exec.Cmd, version string, err error) {
+// Netty returns the command that compiles and runs a Java source file, which uses Netty, and the
+// version of Netty. An error says what is not installed.
+func Netty(source string, args ...string) (cmd *exec.Cmd, version string, err error) {
 	if _, err := exec.LookPath("javac"); err != nil {
 		return nil, "", errors.New("there is no JDK")
 	}

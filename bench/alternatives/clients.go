@@ -1,12 +1,13 @@
 package main
 
 import (
-	"cmp"
 	"net"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
 const (
@@ -31,24 +32,17 @@ type client struct {
 // dial opens n connections and waits for the echo of each, 64 at a time.
 func dial(addr string, n int) (*fleet, error) {
 	f := &fleet{conns: make([]*client, n)}
-	places := make(chan struct{}, 64)
-	errs := make(chan error, n)
+	var dials errgroup.Group
+	dials.SetLimit(64)
 	for i := range f.conns {
-		places <- struct{}{}
-		go func() {
-			var err error
+		dials.Go(func() (err error) {
 			f.conns[i], err = dialOne(addr)
-			errs <- err
-			<-places
-		}()
+			return err
+		})
 	}
-	var failed error
-	for range n {
-		failed = cmp.Or(failed, <-errs) // the first one
-	}
-	if failed != nil {
+	if err := dials.Wait(); err != nil {
 		f.close()
-		return nil, failed
+		return nil, err
 	}
 	for _, c := range f.conns {
 		f.open.Go(func() { f.read(c) })

@@ -1,15 +1,13 @@
 package main
 
 import (
-	"bufio"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"slices"
-	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/idlewheel/idlewheel/bench/internal/process"
 )
@@ -19,79 +17,40 @@ const (
 	livingSize   = 64                    // bytes of a message
 )
 
-// A group is the argument of a process with living clients. Goroutines of silent clients that end
-// would delay those of living ones in the same process.
-type group struct {
-	Addr string `json:"addr"`
-	N    int    `json:"n"`
+// endLiving asks a process of living clients for the 99th percentile of the echoes of all messages
+// that were due in a span, in milliseconds. The clients end.
+func endLiving(living *process.Process, from, to time.Time) (p99 float64, err error) {
+	err = living.Ask(fmt.Sprint(from.UnixNano(), to.UnixNano()), &p99)
+	return p99, err
 }
 
-// A span is the time for which a process with living clients is asked.
-type span struct {
-	From time.Time `json:"from"`
-	To   time.Time `json:"to"`
-}
-
-// latencies are the answer: of all messages that were due in the span.
-type latencies struct {
-	N   int           `json:"n"`
-	P99 time.Duration `json:"p99"`
-}
-
-// startLiving starts a process with clients that exchange messages until it is asked.
-func startLiving(g group) (*process.Process, error) {
-	cmd, err := childCommand(livingVerb, g)
-	if err != nil {
-		return nil, err
-	}
-	return process.Start(cmd)
-}
-
-// endLiving asks for the latencies in a span. The clients end.
-func endLiving(living *process.Process, asked span) (l latencies, err error) {
-	question, err := json.Marshal(asked)
-	if err != nil {
-		return l, err
-	}
-	return l, living.Ask(string(question), &l)
-}
-
-// live is the main function of a process with living clients.
-func live(g group, in io.Reader, out io.Writer) error {
-	time.AfterFunc(lifetime, func() { os.Exit(1) })
-	all := make([][]echoed, g.N)
+// live is the main function of a process with living clients, which exchange messages until it is
+// asked. Goroutines of silent clients that end would delay those of living ones in the same process.
+func live(addr string, n int) error {
+	all := make([][]echoed, n)
 	stop := make(chan struct{})
-	var living sync.WaitGroup
-	var mu sync.Mutex
-	var failed error // guarded by mu
+	var living errgroup.Group
 	for i := range all {
-		conn, err := net.Dial("tcp", g.Addr)
+		conn, err := net.Dial("tcp", addr)
 		if err != nil {
 			return err
 		}
-		first := time.Now().Add(livingPeriod * time.Duration(i) / time.Duration(g.N))
-		living.Go(func() {
-			if err := exchange(conn, first, stop, &all[i]); err != nil {
-				mu.Lock()
-				defer mu.Unlock()
-				failed = err
-			}
+		first := time.Now().Add(livingPeriod * time.Duration(i) / time.Duration(n))
+		living.Go(func() (err error) {
+			all[i], err = exchange(conn, first, stop)
+			return err
 		})
 	}
-	line, err := bufio.NewReader(in).ReadBytes('\n')
-	if err != nil {
+	var from, to int64 // nanoseconds since 1970
+	if _, err := fmt.Scan(&from, &to); err != nil {
 		return err
 	}
 	close(stop)
-	living.Wait()
-	var asked span
-	if err := json.Unmarshal(line, &asked); err != nil {
-		return err
+	if err := living.Wait(); err != nil {
+		return fmt.Errorf("a living client: %w", err)
 	}
-	if failed != nil {
-		return fmt.Errorf("a living client: %w", failed)
-	}
-	return json.NewEncoder(out).Encode(latenciesOf(all, asked))
+	_, err := fmt.Println(p99Of(all, from, to))
+	return err
 }
 
 // An echoed is a message that has come back.
@@ -102,7 +61,7 @@ type echoed struct {
 
 // exchange sends a message each period, and waits for its echo. A message that is late because an
 // echo has not come counts from when it was due.
-func exchange(conn net.Conn, due time.Time, stop <-chan struct{}, all *[]echoed) error {
+func exchange(conn net.Conn, due time.Time, stop <-chan struct{}) (all []echoed, err error) {
 	defer conn.Close()
 	message := append(make([]byte, livingSize-1), '\n') // some of the servers read lines
 	for ; ; due = due.Add(livingPeriod) {
@@ -110,34 +69,35 @@ func exchange(conn net.Conn, due time.Time, stop <-chan struct{}, all *[]echoed)
 		if wait := time.Until(due); wait > 0 {
 			select {
 			case <-stop:
-				return nil
+				return all, nil
 			case <-time.After(wait):
 			}
 			began = time.Now()
 		}
 		if err := conn.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
-			return err
+			return nil, err
 		}
 		if _, err := conn.Write(message); err != nil {
-			return err
+			return nil, err
 		}
 		if _, err := io.ReadFull(conn, message); err != nil {
-			return err
+			return nil, err
 		}
-		*all = append(*all, echoed{due, time.Since(began)})
+		all = append(all, echoed{due, time.Since(began)})
 	}
 }
 
-func latenciesOf(all [][]echoed, asked span) (l latencies) {
+// p99Of returns milliseconds.
+func p99Of(all [][]echoed, from, to int64) float64 {
 	var took []time.Duration
 	for _, e := range slices.Concat(all...) {
-		if !e.due.Before(asked.From) && !e.due.After(asked.To) {
+		if due := e.due.UnixNano(); from <= due && due <= to {
 			took = append(took, e.took)
 		}
 	}
-	if l.N = len(took); l.N > 0 {
-		slices.Sort(took)
-		l.P99 = took[(l.N-1)*99/100]
+	if len(took) == 0 {
+		return 0
 	}
-	return l
+	slices.Sort(took)
+	return took[(len(took)-1)*99/100].Seconds() * 1000
 }

@@ -7,53 +7,33 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 	"strings"
 	"time"
 
-	"github.com/idlewheel/idlewheel/bench/internal/netty"
+	"github.com/idlewheel/idlewheel/bench/internal/process"
 	"github.com/idlewheel/idlewheel/bench/internal/rounds"
 )
 
-// Verbs are the hidden first argument of child processes.
-const (
-	serveVerb  = "serve"
-	livingVerb = "living"
-)
-
-var verbs = map[string]func(arg string) error{serveVerb: decode(serve), livingVerb: decode(live)}
-
-// decode returns a function that decodes an argument and passes it to run.
-func decode[T any](run func(arg T, in io.Reader, out io.Writer) error) func(string) error {
-	return func(arg string) error {
-		var decoded T
-		if err := json.Unmarshal([]byte(arg), &decoded); err != nil {
-			return err
-		}
-		return run(decoded, os.Stdin, os.Stdout)
-	}
-}
-
 func main() {
 	runAsChild()
-	o := rounds.Flags("results/alternatives.md", 3)
-	text, err := compare(o)
-	if err == nil {
-		err = o.Write(text)
-	}
-	if err != nil {
-		fmt.Fprintf(os.Stderr, "alternatives: %v\n", err)
-		os.Exit(1)
-	}
+	rounds.Main("alternatives", "results/alternatives.md", 3, compare)
 }
+
+// childVerb is the hidden first argument of a child process. The second one is its job.
+const childVerb = "child"
 
 // runAsChild runs a child process and ends it, if this is one.
 func runAsChild() {
-	if len(os.Args) != 3 || verbs[os.Args[1]] == nil {
+	if len(os.Args) != 3 || os.Args[1] != childVerb {
 		return
 	}
-	if err := verbs[os.Args[1]](os.Args[2]); err != nil {
+	var j job
+	err := json.Unmarshal([]byte(os.Args[2]), &j)
+	if err == nil {
+		err = j.run()
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
@@ -79,7 +59,7 @@ func compare(o rounds.Options) (string, error) {
 	for _, k := range kinds() {
 		names = append(names, k.name)
 	}
-	results, err := o.Take(names, func(name string) (rounds.Figures, error) { return measure(find(name), l) })
+	results, err := o.Take(names, func(i int) (rounds.Figures, error) { return measure(kinds()[i], l) })
 	if err != nil {
 		return "", err
 	}
@@ -123,20 +103,20 @@ func render(o rounds.Options, l load, results rounds.Results) string {
 	for _, k := range kinds() {
 		row := []string{k.name}
 		for _, c := range columns {
-			v := results.Values(k.name, c.figure)
-			text := v.String()
-			if k.serve == nil && c.figure == "cut" && len(v) == 0 {
-				text = "not installed"
+			base := k.name
+			if c.ratio {
+				base = first
 			}
-			if c.ratio && len(v) > 0 && k.name != first {
-				text += " " + v.Ratio(results.Values(first, c.figure))
+			text := results.Cell(k.name, c.figure, base)
+			if k.serve == nil && c.figure == "cut" && text == "-" {
+				text = "not installed"
 			}
 			row = append(row, text)
 		}
 		table = append(table, row)
 		fmt.Fprintf(&notes, "- %s: %s.\n", k.name, k.note)
 	}
-	if _, version, err := netty.Command(nettySource); err == nil {
+	if _, version, err := process.Netty(nettySource); err == nil {
 		fmt.Fprintf(&notes, "\nNetty is %s.\n", version)
 	}
 	return fmt.Sprintf("# Alternatives compared\n\n%s\n%s\n%s\n%s", o.Setting("go -C bench run ./alternatives"),

@@ -8,7 +8,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/idlewheel/idlewheel/bench/internal/netty"
 	"github.com/idlewheel/idlewheel/bench/internal/process"
 	"github.com/idlewheel/idlewheel/bench/internal/rounds"
 )
@@ -17,7 +16,7 @@ import (
 func measure(k kind, l load) (rounds.Figures, error) {
 	f := rounds.Figures{}
 	if k.serve == nil {
-		if _, _, err := netty.Command(nettySource); err != nil {
+		if _, _, err := process.Netty(nettySource); err != nil {
 			return f, nil
 		}
 	}
@@ -29,7 +28,9 @@ func measure(k kind, l load) (rounds.Figures, error) {
 
 // measureCosts measures memory, echoes, and how silent connections are closed.
 func measureCosts(k kind, l load, f rounds.Figures) (err error) {
-	p, addr, err := start(k, job{k.name, l.timeout, true})
+	// The other servers do not take it for an outage of their own if all clients become silent at the
+	// same moment, so ours must not either.
+	p, addr, err := startServer(k, job{Timeout: l.timeout, Grace: -1})
 	if err != nil {
 		return err
 	}
@@ -51,15 +52,9 @@ func measureCosts(k kind, l load, f rounds.Figures) (err error) {
 	if k.serve != nil {
 		f["bytes"] = float64(after-before) / float64(l.n)
 	}
-	sent := 0
-	took, err := used(p, func() error {
-		sent = clients.sendHeartbeats(l.heartbeat)
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	f["echo"] = took / float64(sent)
+	used := p.CPU()
+	sent := clients.sendHeartbeats(l.heartbeat)
+	f["echo"] = micros(p.CPU()-used) / float64(sent)
 	// The bytes of the last step may be in flight.
 	if lost := int64(sent) - clients.echoes.Load(); lost > int64(l.n) {
 		return fmt.Errorf("%d of %d echoes have not come", lost, sent)
@@ -78,47 +73,30 @@ func heap(k kind, p *process.Process) (bytes int64, err error) {
 	return bytes, err
 }
 
-// used returns the processor time in microseconds that a server uses during a call.
-func used(p *process.Process, during func() error) (float64, error) {
-	before, err := p.CPU()
-	if err != nil {
-		return 0, err
-	}
-	if err := during(); err != nil {
-		return 0, err
-	}
-	after, err := p.CPU()
-	return (after - before).Seconds() * 1e6, err
-}
+func micros(d time.Duration) float64 { return d.Seconds() * 1e6 }
 
 // measureExpiry lets all clients send once more and be silent, while living ones go on.
-func measureExpiry(p *process.Process, addr string, l load, clients *fleet, f rounds.Figures) error {
-	living, err := startLiving(group{addr, l.living})
+func measureExpiry(p *process.Process, addr string, l load, clients *fleet, f rounds.Figures) (err error) {
+	living, err := startChild(job{Living: l.living, Addr: addr})
 	if err != nil {
 		return err
 	}
+	defer func() { err = errors.Join(err, living.Close()) }()
 	if n := clients.closed.Load(); n > 0 { // they would seem to be closed early
-		return errors.Join(fmt.Errorf("%d connections were silent for %v while others were opened", n, l.timeout), living.Close())
+		return fmt.Errorf("%d connections were silent for %v while others were opened", n, l.timeout)
 	}
 	clients.sendAll()
-	began := time.Now()
-	took, err := used(p, func() error {
-		if !clients.awaitEnd(l.timeout + 10*time.Second) {
-			return errors.New("not all silent connections were closed")
-		}
-		return nil
-	})
-	var echoes latencies
-	if err == nil {
-		first, last := clients.ends()
-		echoes, err = endLiving(living, span{first.Add(-livingPeriod), last})
+	began, used := time.Now(), p.CPU()
+	if !clients.awaitEnd(l.timeout + 10*time.Second) {
+		return errors.New("not all silent connections were closed")
 	}
-	if err = errors.Join(err, living.Close()); err != nil {
+	used = p.CPU() - used
+	messages := float64(l.living) * time.Since(began).Seconds() / livingPeriod.Seconds()
+	f["close"] = (micros(used) - messages*f["echo"]) / float64(l.n)
+	first, last := clients.ends()
+	if f["living"], err = endLiving(living, first.Add(-livingPeriod), last); err != nil {
 		return err
 	}
-	f["living"] = echoes.P99.Seconds() * 1000
-	messages := float64(l.living) * time.Since(began).Seconds() / livingPeriod.Seconds()
-	f["close"] = (took - messages*f["echo"]) / float64(l.n)
 	late := make([]float64, l.n) // milliseconds
 	f["early"] = 0
 	for i, c := range clients.conns {
@@ -135,7 +113,7 @@ func measureExpiry(p *process.Process, addr string, l load, clients *fleet, f ro
 // measureStop stops the process of the server, while the clients go on to send. There is no figure
 // if the server has closed living connections before, as on a busy machine.
 func measureStop(k kind, l load, f rounds.Figures) (err error) {
-	p, addr, err := start(k, job{k.name, l.timeout, false})
+	p, addr, err := startServer(k, job{Timeout: l.timeout})
 	if err != nil {
 		return err
 	}

@@ -5,81 +5,74 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"strconv"
-	"strings"
 	"time"
 
-	"github.com/idlewheel/idlewheel/bench/internal/netty"
 	"github.com/idlewheel/idlewheel/bench/internal/process"
 )
 
-// lifetime bounds the process of a server, in case that its parent has died.
+// lifetime bounds a child process, in case that its parent has died.
 const lifetime = time.Minute
 
-// A job is the argument of a child.
+// A job is what a child process does: it is a server, or the living clients of one.
 type job struct {
-	Server  string        `json:"server"`
-	Timeout time.Duration `json:"timeout"`
-	Silence bool          `json:"silence"` // at the end all clients become silent at the same moment
+	Server  string // name of its kind
+	Timeout time.Duration
+	Grace   time.Duration // OutageGrace of idle and idlenet
+
+	Living int    // if not 0, the number of living clients
+	Addr   string // of their server
 }
 
-// serve runs a server and prints its address. For each line it reads, it collects garbage and
-// prints the bytes of heap and stacks.
-func serve(j job, in io.Reader, out io.Writer) error {
+func (j job) run() error {
 	time.AfterFunc(lifetime, func() { os.Exit(1) })
-	failed := make(chan error, 1)
-	started := make(chan string, 1)
-	go func() { failed <- find(j.Server).serve(j, func(addr string) { started <- addr }) }()
-	select {
-	case err := <-failed:
-		return fmt.Errorf("%s: %w", j.Server, err)
-	case addr := <-started:
-		fmt.Fprintln(out, addr)
+	if j.Living > 0 {
+		return live(j.Addr, j.Living)
 	}
-	reply := json.NewEncoder(out)
-	for lines := bufio.NewScanner(in); lines.Scan(); {
-		if err := reply.Encode(process.HeapBytes()); err != nil {
-			return err
-		}
-	}
-	return nil // the parent has closed its end
+	go answer()
+	return fmt.Errorf("%s: %w", j.Server, find(j.Server).serve(j))
 }
 
-// start starts a server of a kind and returns its address.
-func start(k kind, j job) (*process.Process, string, error) {
-	cmd, err := command(k, j)
-	if err != nil {
-		return nil, "", err
+// answer collects garbage and prints the bytes of heap and stacks for each line that it reads.
+func answer() {
+	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+		fmt.Println(process.HeapBytes())
 	}
-	p, err := process.Start(cmd)
-	if err != nil {
-		return nil, "", err
-	}
-	line, err := p.ReadLine()
-	if err != nil {
-		return nil, "", errors.Join(err, p.Close())
-	}
-	return p, strings.TrimPrefix(line, "tcp "), nil
+	os.Exit(0) // the parent has closed its end
 }
 
-// command returns the command of a server, which prints its address: this program, or Netty.
-func command(k kind, j job) (*exec.Cmd, error) {
-	if k.serve == nil {
-		cmd, _, err := netty.Command(nettySource, strconv.FormatInt(j.Timeout.Milliseconds(), 10))
-		return cmd, err
-	}
-	return childCommand(serveVerb, j)
-}
-
-// childCommand returns the command of a child process of this program.
-func childCommand(verb string, arg any) (*exec.Cmd, error) {
+// startChild starts this program with a job.
+func startChild(j job) (*process.Process, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	encoded, err := json.Marshal(arg)
-	return exec.Command(self, verb, string(encoded)), err
+	encoded, err := json.Marshal(j)
+	if err != nil {
+		return nil, err
+	}
+	return process.Start(exec.Command(self, childVerb, string(encoded)))
+}
+
+// startServer starts a server of a kind, which is this program or Netty. It prints its address.
+func startServer(k kind, j job) (p *process.Process, addr string, err error) {
+	if k.serve == nil {
+		var cmd *exec.Cmd
+		cmd, _, err = process.Netty(nettySource, strconv.FormatInt(j.Timeout.Milliseconds(), 10))
+		if err == nil {
+			p, err = process.Start(cmd)
+		}
+	} else {
+		j.Server = k.name
+		p, err = startChild(j)
+	}
+	if err != nil {
+		return nil, "", err
+	}
+	if addr, err = p.ReadLine(); err != nil {
+		return nil, "", errors.Join(err, p.Close())
+	}
+	return p, addr, nil
 }

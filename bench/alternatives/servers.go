@@ -4,7 +4,9 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"net"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,6 +24,7 @@ const (
 	tick     = 100 * time.Millisecond // of the wheels
 	scanning = time.Second            // between two scans
 
+	freePort    = "127.0.0.1:0"
 	nettySource = "netty/NettyIdle.java"
 )
 
@@ -32,9 +35,9 @@ type kind struct {
 	reaps bool
 	early bool // it may close a connection before its timeout
 
-	// serve calls started with the address and serves until the process ends. If nil, the server is
-	// a Java program.
-	serve func(j job, started func(addr string)) error
+	// serve prints the address and serves until the process ends. If nil, the server is a Java
+	// program.
+	serve func(j job) error
 }
 
 func kinds() []kind {
@@ -45,8 +48,8 @@ func kinds() []kind {
 		{name: "gnet, scan in OnTick", note: "a map of all connections behind a lock, scanned once a second", reaps: true, serve: serveScan},
 		{name: "tnet", note: "`tnet.WithTCPIdleTimeout`; its clock moves once a second, so it may close early", reaps: true, early: true, serve: serveTnet},
 		{name: "goroutine, idlenet", note: "`idlenet.Listen`, `ReadTimeout`, a goroutine with a buffer of 64 bytes", reaps: true, serve: serveIdlenet},
-		{name: "goroutine, deadline, 64-byte buffer", note: "SetReadDeadline before each Read: the minimum on package net", reaps: true, serve: serveSmall},
-		{name: "goroutine, deadline, bufio.Reader", note: "the same with a bufio.Reader of its default size, 4 KiB", reaps: true, serve: serveBuffered},
+		{name: "goroutine, deadline, 64-byte buffer", note: "SetReadDeadline before each Read: the minimum on package net", reaps: true, serve: serveDeadlines(echoAll)},
+		{name: "goroutine, deadline, bufio.Reader", note: "the same with a bufio.Reader of its default size, 4 KiB", reaps: true, serve: serveDeadlines(echoLines)},
 		{name: "Netty", note: "`IdleStateHandler` with its defaults on two event loops, in a Java VM", reaps: true},
 	}
 }
@@ -62,18 +65,34 @@ func find(name string) kind {
 
 // --- gnet
 
-// echo returns the received bytes. It reports the address once the engine has booted.
-type echo struct {
-	gnet.BuiltinEventEngine
-	booted func()
-}
+// echo returns the received bytes. It prints the address once the engine has booted.
+type echo struct{ gnet.BuiltinEventEngine }
 
-func (h *echo) OnBoot(gnet.Engine) gnet.Action {
-	h.booted()
+func (*echo) OnBoot(e gnet.Engine) gnet.Action {
+	fd, err := e.Dup()
+	if err == nil {
+		err = printAddress(fd)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return gnet.Shutdown
+	}
 	return gnet.None
 }
 
-func (h *echo) OnTraffic(c gnet.Conn) gnet.Action {
+// printAddress prints the address of a listener, and closes its descriptor.
+func printAddress(fd int) error {
+	file := os.NewFile(uintptr(fd), "listener")
+	defer file.Close()
+	l, err := net.FileListener(file)
+	if err != nil {
+		return err
+	}
+	fmt.Println(l.Addr())
+	return l.Close()
+}
+
+func (*echo) OnTraffic(c gnet.Conn) gnet.Action {
 	b, _ := c.Next(-1)
 	if _, err := c.Write(b); err != nil {
 		return gnet.Close
@@ -82,21 +101,9 @@ func (h *echo) OnTraffic(c gnet.Conn) gnet.Action {
 }
 
 // runEngine runs gnet on a free port.
-func runEngine(started func(addr string), handler func(booted func()) (gnet.EventHandler, error), options ...gnet.Option) error {
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return err
-	}
-	addr := free.Addr().String()
-	if err := free.Close(); err != nil {
-		return err
-	}
-	h, err := handler(func() { started(addr) })
-	if err != nil {
-		return err
-	}
+func runEngine(h gnet.EventHandler, options ...gnet.Option) error {
 	options = append(options, gnet.WithMulticore(true), gnet.WithLogger(silent{}))
-	if err := gnet.Run(h, "tcp://"+addr, options...); err != nil {
+	if err := gnet.Run(h, "tcp://"+freePort, options...); err != nil {
 		return err
 	}
 	return errors.New("the engine has stopped")
@@ -111,23 +118,14 @@ func (silent) Warnf(string, ...any)  {}
 func (silent) Errorf(string, ...any) {}
 func (silent) Fatalf(string, ...any) {}
 
-func serveAlone(_ job, started func(addr string)) error {
-	return runEngine(started, func(booted func()) (gnet.EventHandler, error) { return &echo{booted: booted}, nil })
-}
+func serveAlone(job) error { return runEngine(&echo{}) }
 
-func serveIdle(j job, started func(addr string)) error {
-	return runEngine(started, func(booted func()) (gnet.EventHandler, error) {
-		return idle.Middleware(&echo{booted: booted}, idle.Config{ReadTimeout: j.Timeout, Tick: tick, OutageGrace: grace(j)})
-	})
-}
-
-// grace returns the OutageGrace for a job. The other servers do not take it for an outage of their
-// own if all clients become silent at the same moment, so ours must not either.
-func grace(j job) time.Duration {
-	if j.Silence {
-		return -1
+func serveIdle(j job) error {
+	h, err := idle.Middleware(&echo{}, idle.Config{ReadTimeout: j.Timeout, Tick: tick, OutageGrace: j.Grace})
+	if err != nil {
+		return err
 	}
-	return 0
+	return runEngine(h)
 }
 
 // afterFuncEcho has a timer for each connection.
@@ -152,11 +150,7 @@ func (h *afterFuncEcho) OnClose(c gnet.Conn, _ error) gnet.Action {
 	return gnet.None
 }
 
-func serveAfterFunc(j job, started func(addr string)) error {
-	return runEngine(started, func(booted func()) (gnet.EventHandler, error) {
-		return &afterFuncEcho{echo: echo{booted: booted}, timeout: j.Timeout}, nil
-	})
-}
+func serveAfterFunc(j job) error { return runEngine(&afterFuncEcho{timeout: j.Timeout}) }
 
 // scanEcho scans all connections in OnTick.
 type scanEcho struct {
@@ -202,18 +196,15 @@ func (h *scanEcho) OnTick() (time.Duration, gnet.Action) {
 	return scanning, gnet.None
 }
 
-func serveScan(j job, started func(addr string)) error {
-	return runEngine(started, func(booted func()) (gnet.EventHandler, error) {
-		return &scanEcho{
-			echo: echo{booted: booted}, timeout: j.Timeout, origin: time.Now(), conns: map[gnet.Conn]*atomic.Int64{},
-		}, nil
-	}, gnet.WithTicker(true))
+func serveScan(j job) error {
+	h := &scanEcho{timeout: j.Timeout, origin: time.Now(), conns: map[gnet.Conn]*atomic.Int64{}}
+	return runEngine(h, gnet.WithTicker(true))
 }
 
 // --- tnet
 
-func serveTnet(j job, started func(addr string)) error {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+func serveTnet(j job) error {
+	l, err := net.Listen("tcp", freePort)
 	if err != nil {
 		return err
 	}
@@ -222,7 +213,7 @@ func serveTnet(j job, started func(addr string)) error {
 	if err != nil {
 		return err
 	}
-	started(l.Addr().String())
+	fmt.Println(l.Addr())
 	return service.Serve(context.Background())
 }
 
@@ -238,17 +229,9 @@ func echoTnet(c tnet.Conn) error {
 
 // --- a goroutine for each connection
 
-// serveGoroutines calls handle with each connection. The listener that wrap returns accepts them.
-func serveGoroutines(started func(addr string), wrap func(net.Listener) (net.Listener, error), handle func(net.Conn)) error {
-	inner, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return err
-	}
-	l, err := wrap(inner)
-	if err != nil {
-		return err
-	}
-	started(l.Addr().String())
+// serveGoroutines calls handle with each connection of a listener, on a goroutine of its own.
+func serveGoroutines(l net.Listener, handle func(net.Conn)) error {
+	fmt.Println(l.Addr())
 	for {
 		c, err := l.Accept()
 		if err != nil {
@@ -261,19 +244,29 @@ func serveGoroutines(started func(addr string), wrap func(net.Listener) (net.Lis
 	}
 }
 
-func plain(l net.Listener) (net.Listener, error) { return l, nil }
-
-func serveIdlenet(j job, started func(addr string)) error {
-	watch := func(l net.Listener) (net.Listener, error) {
-		return idlenet.Listen(l, idlenet.Config{ReadTimeout: j.Timeout, Tick: tick, OutageGrace: grace(j)})
+func serveIdlenet(j job) error {
+	inner, err := net.Listen("tcp", freePort)
+	if err != nil {
+		return err
 	}
-	return serveGoroutines(started, watch, func(c net.Conn) { echoAll(c, func() error { return nil }) })
+	l, err := idlenet.Listen(inner, idlenet.Config{ReadTimeout: j.Timeout, Tick: tick, OutageGrace: j.Grace})
+	if err != nil {
+		return err
+	}
+	return serveGoroutines(l, func(c net.Conn) { echoAll(c, func() error { return nil }) })
 }
 
-func serveSmall(j job, started func(addr string)) error {
-	return serveGoroutines(started, plain, func(c net.Conn) {
-		echoAll(c, func() error { return c.SetReadDeadline(time.Now().Add(j.Timeout)) })
-	})
+// serveDeadlines sets a deadline before each read of handle.
+func serveDeadlines(handle func(c net.Conn, ready func() error)) func(job) error {
+	return func(j job) error {
+		l, err := net.Listen("tcp", freePort)
+		if err != nil {
+			return err
+		}
+		return serveGoroutines(l, func(c net.Conn) {
+			handle(c, func() error { return c.SetReadDeadline(time.Now().Add(j.Timeout)) })
+		})
+	}
 }
 
 // echoAll calls ready before each read.
@@ -290,17 +283,15 @@ func echoAll(c net.Conn, ready func() error) {
 	}
 }
 
-func serveBuffered(j job, started func(addr string)) error {
-	return serveGoroutines(started, plain, func(c net.Conn) {
-		r := bufio.NewReader(c)
-		for c.SetReadDeadline(time.Now().Add(j.Timeout)) == nil {
-			line, err := r.ReadSlice('\n')
-			if err != nil {
-				return
-			}
-			if _, err := c.Write(line); err != nil {
-				return
-			}
+func echoLines(c net.Conn, ready func() error) {
+	r := bufio.NewReader(c)
+	for ready() == nil {
+		line, err := r.ReadSlice('\n')
+		if err != nil {
+			return
 		}
-	})
+		if _, err := c.Write(line); err != nil {
+			return
+		}
+	}
 }

@@ -3,6 +3,7 @@ package process
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -21,6 +22,7 @@ type Process struct {
 	cmd *exec.Cmd
 	in  io.WriteCloser
 	out *bufio.Reader
+	err error // of the last CPU that failed
 }
 
 // Start starts a program.
@@ -34,7 +36,7 @@ func Start(cmd *exec.Cmd) (*Process, error) {
 		return nil, err
 	}
 	cmd.Stderr = os.Stderr
-	return &Process{cmd, in, bufio.NewReader(out)}, cmd.Start()
+	return &Process{cmd: cmd, in: in, out: bufio.NewReader(out)}, cmd.Start()
 }
 
 // ReadLine returns the next line of output.
@@ -58,8 +60,9 @@ func (p *Process) Ask(question string, answer any) error {
 // Signal sends a signal.
 func (p *Process) Signal(s syscall.Signal) error { return p.cmd.Process.Signal(s) }
 
-// CPU returns the time that the threads of the program have run. Linux only.
-func (p *Process) CPU() (sum time.Duration, err error) {
+// CPU returns the time that the threads of the program have run. Linux only. Close returns the error
+// of a failed call.
+func (p *Process) CPU() (sum time.Duration) {
 	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", p.cmd.Process.Pid))
 	if err == nil && len(threads) == 0 {
 		err = errors.New("the kernel does not tell the time of threads")
@@ -72,11 +75,12 @@ func (p *Process) CPU() (sum time.Duration, err error) {
 		}
 		sum += ran
 	}
-	return sum, err
+	p.err = cmp.Or(err, p.err)
+	return sum
 }
 
 // Close ends the program and waits for it.
-func (p *Process) Close() error { return errors.Join(p.in.Close(), p.cmd.Wait()) }
+func (p *Process) Close() error { return errors.Join(p.err, p.in.Close(), p.cmd.Wait()) }
 
 // HeapBytes returns the bytes in use on heap and stacks after a garbage collection.
 func HeapBytes() int64 {

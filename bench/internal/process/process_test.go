@@ -17,8 +17,8 @@ func TestAProgramAnswers(t *testing.T) {
 	if err := p.Ask("no JSON", &answer); err == nil {
 		t.Error("no error about an answer that is not JSON")
 	}
-	if used, err := p.CPU(); err != nil || used <= 0 {
-		t.Errorf("the program has used %v, %v", used, err)
+	if used := p.CPU(); used <= 0 {
+		t.Errorf("the program has used %v", used)
 	}
 	if err := p.Close(); err != nil {
 		t.Error(err)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -18,39 +19,6 @@ type workCopy struct {
 	dir     string
 	timeout time.Duration
 	tests   []string
-	sources map[string]string // without a mutant
-}
-
-// newCopy copies the tracked files in their current state.
-func newCopy(root string, timeout time.Duration, tests []string) (*workCopy, error) {
-	list := exec.Command("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
-	list.Dir = root
-	files, err := list.Output()
-	if err != nil {
-		return nil, fmt.Errorf("mutants: git ls-files in %s: %w", root, err)
-	}
-	dir, err := os.MkdirTemp("", "mutants")
-	if err != nil {
-		return nil, err
-	}
-	c := &workCopy{dir, timeout, tests, make(map[string]string)}
-	for _, file := range strings.FieldsFunc(string(files), func(r rune) bool { return r == 0 }) {
-		b, err := os.ReadFile(filepath.Join(root, file))
-		if os.IsNotExist(err) { // deleted in the working tree
-			continue
-		}
-		if err == nil {
-			err = c.write(file, b)
-		}
-		if err != nil {
-			c.remove()
-			return nil, err
-		}
-		if strings.HasSuffix(file, ".go") {
-			c.sources[file] = string(b)
-		}
-	}
-	return c, nil
 }
 
 // shared are the packages that both front ends, packages idle and idlenet, are built on.
@@ -66,62 +34,31 @@ func (c *workCopy) testsFor(m mutant) []string {
 	if c.tests != nil {
 		return c.tests
 	}
-	const truth = "loadtest/internal/truth"
+	const simulation, sockets = " -run ^TestSimulation$", " -skip ^TestSimulation$"
+	long := fmt.Sprintf("go test -count=1 -timeout %v ", c.timeout)
 	short := fmt.Sprintf("go test -short -failfast -count=1 -timeout %v ", c.timeout)
 	tests := []string{short + "{package}"}
-	if strings.HasPrefix(m.file, "loadtest/") {
-		if _, ok := c.sources[truth+"/doc.go"]; ok {
-			tests = append(tests, short+"./"+truth)
-		}
-		return tests
-	}
-	dir, fronts := path.Dir(m.file), []string{"idle"}
-	isShared := slices.Contains(shared, dir)
-	switch {
-	case isShared:
-		fronts = []string{"idle", "idlenet"}
+	switch dir := path.Dir(m.file); {
+	case strings.HasPrefix(dir, "loadtest"):
+		return append(tests, short+"./loadtest/internal/truth")
+	case slices.Contains(shared, dir):
+		return append(tests, long+"./idle"+simulation, long+"./idlenet"+simulation, short+"./idle"+sockets, short+"./idlenet"+sockets)
 	case dir == "idlenet":
-		fronts = []string{"idlenet"}
+		return append(tests, long+"./idlenet"+simulation)
 	}
-	var last []string
-	for _, front := range fronts {
-		if !c.hasSimulation(front) {
-			continue
-		}
-		tests = append(tests, fmt.Sprintf("go test -count=1 -timeout %v ./%s -run ^TestSimulation$", c.timeout, front))
-		if isShared {
-			last = append(last, short+"./"+front+" -skip ^TestSimulation$")
-		}
-	}
-	return append(tests, last...)
+	return append(tests, long+"./idle"+simulation)
 }
 
-func (c *workCopy) hasSimulation(dir string) bool {
-	for file, source := range c.sources {
-		if path.Dir(file) == dir && strings.HasSuffix(file, "_test.go") && strings.Contains(source, "func TestSimulation(") {
-			return true
-		}
+// mutate returns the source of a file without and with a mutant.
+func (c *workCopy) mutate(m mutant) (original, changed string, err error) {
+	source, err := os.ReadFile(filepath.Join(c.dir, m.file))
+	if os.IsNotExist(err) {
+		err = fmt.Errorf("mutants: %s: no such file", m.file)
 	}
-	return false
-}
-
-func (c *workCopy) remove() { _ = os.RemoveAll(c.dir) }
-
-func (c *workCopy) write(file string, b []byte) error {
-	to := filepath.Join(c.dir, file)
-	if err := os.MkdirAll(filepath.Dir(to), 0o777); err != nil {
-		return err
+	if err == nil {
+		changed, err = m.apply(string(source))
 	}
-	return os.WriteFile(to, b, 0o666)
-}
-
-// mutate returns the source of a mutant.
-func (c *workCopy) mutate(m mutant) (string, error) {
-	source, ok := c.sources[m.file]
-	if !ok {
-		return "", fmt.Errorf("mutants: %s: no such file", m.file)
-	}
-	return m.apply(source)
+	return string(source), changed, err
 }
 
 // checkTests runs the tests without a mutant. They must pass.
@@ -144,20 +81,17 @@ func (c *workCopy) checkTests(mutants []mutant) error {
 
 // try returns the command that has killed a mutant, or nothing if it has survived.
 func (c *workCopy) try(m mutant) (by string, err error) {
-	source, err := c.mutate(m)
+	original, changed, err := c.mutate(m)
 	if err != nil {
 		return "", err
 	}
-	if err := c.write(m.file, []byte(source)); err != nil {
+	file := filepath.Join(c.dir, m.file)
+	if err := os.WriteFile(file, []byte(changed), 0o666); err != nil {
 		return "", err
 	}
-	defer func() {
-		if restored := c.write(m.file, []byte(c.sources[m.file])); err == nil {
-			err = restored
-		}
-	}()
+	defer func() { err = cmp.Or(err, os.WriteFile(file, []byte(original), 0o666)) }()
 	if out, err := c.command(commandOf("go build {package}", m)); err != nil {
-		return "", fmt.Errorf("mutants: %s: %s: it does not compile: %w\n%s", m.file, m.description, err, out)
+		return "", fmt.Errorf("mutants: %v: it does not compile: %w\n%s", m, err, out)
 	}
 	for _, test := range c.testsFor(m) {
 		command := commandOf(test, m)

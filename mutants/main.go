@@ -3,10 +3,10 @@
 //
 //	go run . [-run regexp] [-timeout duration] [-least percent] [-test command]...
 //
-// The changes are listed in mutants.txt. They are applied to a copy of the tracked files, never to
-// the working tree. The exit code is 1 if less than -least percent of the mutants were killed, and
-// 2 after an error: a text that does not occur exactly once, a mutant that does not compile, or
-// tests that fail without a change.
+// The changes are listed in mutants.txt. They are applied to a copy of the repository, never to the
+// working tree. The exit code is 1 if less than -least percent of the mutants were killed, and 2
+// after an error: a text that does not occur exactly once, a mutant that does not compile, or tests
+// that fail without a change.
 package main
 
 import (
@@ -31,20 +31,20 @@ const (
 func run(args []string, stdout, stderr io.Writer) int {
 	flags := flag.NewFlagSet("mutants", flag.ContinueOnError)
 	flags.SetOutput(stderr)
-	var tests []string
+	var c workCopy
 	list := flags.String("list", "mutants.txt", "file with the mutants")
 	root := flags.String("root", "..", "the repository")
 	only := flags.String("run", "", "run only mutants with a file and description that match this regular expression")
-	timeout := flags.Duration("timeout", 6*time.Minute, "time of one test command; a mutant that takes longer is killed")
+	flags.DurationVar(&c.timeout, "timeout", 6*time.Minute, "time of one test command; a mutant that takes longer is killed")
 	least := flags.Float64("least", 95, "percentage of the mutants that must be killed")
 	flags.Func("test", "test command; {package} stands for the package of the mutant; may be repeated", func(s string) error {
-		tests = append(tests, s)
+		c.tests = append(c.tests, s)
 		return nil
 	})
 	if err := flags.Parse(args); err != nil {
 		return exitError
 	}
-	killed, of, err := runAll(*list, *root, *only, tests, *timeout, stdout)
+	killed, of, err := c.tryAll(*list, *root, *only, stdout)
 	if err != nil {
 		fmt.Fprintln(stderr, err)
 	}
@@ -59,54 +59,62 @@ func run(args []string, stdout, stderr io.Writer) int {
 	return exitOK
 }
 
-func runAll(list, root, only string, tests []string, timeout time.Duration, stdout io.Writer) (killed, of int, err error) {
-	text, err := os.ReadFile(list)
+// tryAll copies the repository, and tries the mutants of a list that match a regular expression.
+func (c *workCopy) tryAll(list, root, only string, stdout io.Writer) (killed, of int, err error) {
+	c.dir, err = os.MkdirTemp("", "mutants")
 	if err != nil {
 		return 0, 0, err
 	}
-	all, err := parse(string(text))
+	defer os.RemoveAll(c.dir)
+	if err := os.CopyFS(c.dir, os.DirFS(root)); err != nil {
+		return 0, 0, fmt.Errorf("mutants: copy of %s: %w", root, err)
+	}
+	some, err := c.chosen(list, only)
+	if err == nil {
+		err = c.checkTests(some)
+	}
 	if err != nil {
-		return 0, 0, err
-	}
-	matches, err := regexp.Compile(only)
-	if err != nil {
-		return 0, 0, err
-	}
-	work, err := newCopy(root, timeout, tests)
-	if err != nil {
-		return 0, 0, err
-	}
-	defer work.remove()
-	var some []mutant
-	for _, m := range all {
-		if _, err := work.mutate(m); err != nil { // also mutants that do not run now
-			return 0, 0, err
-		}
-		if matches.MatchString(m.file + ": " + m.description) {
-			some = append(some, m)
-		}
-	}
-	if err := work.checkTests(some); err != nil {
 		return 0, 0, err
 	}
 	var errs []error
 	for _, m := range some {
 		began := time.Now()
-		by, err := work.try(m)
-		if err != nil { // the others are tried all the same
+		by, err := c.try(m)
+		switch {
+		case err != nil: // the others are tried all the same
 			errs = append(errs, err)
-			continue
-		}
-		outcome := "SURVIVED"
-		if by != "" {
+		case by == "":
+			fmt.Fprintf(stdout, "SURVIVED %v\n", m)
+		default:
 			killed++
-			outcome = "killed  "
+			fmt.Fprintf(stdout, "killed   %v (after %.1f s by %s)\n", m, time.Since(began).Seconds(), by)
 		}
-		fmt.Fprintf(stdout, "%s %s: %s", outcome, m.file, m.description)
-		if by != "" {
-			fmt.Fprintf(stdout, " (after %.1f s by %s)", time.Since(began).Seconds(), by)
-		}
-		fmt.Fprintln(stdout)
 	}
 	return killed, len(some), errors.Join(errs...)
+}
+
+// chosen returns the mutants of a list that match a regular expression. All mutants of the list must
+// be changes of the code.
+func (c *workCopy) chosen(list, only string) (some []mutant, err error) {
+	matches, err := regexp.Compile(only)
+	if err != nil {
+		return nil, err
+	}
+	text, err := os.ReadFile(list)
+	if err != nil {
+		return nil, err
+	}
+	all, err := parse(string(text))
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range all {
+		if _, _, err := c.mutate(m); err != nil {
+			return nil, err
+		}
+		if matches.MatchString(m.String()) {
+			some = append(some, m)
+		}
+	}
+	return some, nil
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 )
 
@@ -12,57 +13,45 @@ type mutant struct {
 	old, new          string
 }
 
-const (
-	header    = "@@ "   // file: description
-	separator = "=====" // between the old text and the new text
-	comment   = "#"
-)
+func (m mutant) String() string { return m.file + ": " + m.description }
+
+const separator = "=====" // between the old text and the new text
+
+var comment = regexp.MustCompile(`(?m)^#.*\n?`)
 
 // parse reads a list of mutants. A block is a header, the old text, a separator and the new text,
 // which may be empty. Lines that begin with # are comments.
 func parse(text string) (mutants []mutant, err error) {
-	var block []string
-	end := func() error {
-		if block == nil {
-			return nil
-		}
+	blocks := strings.Split("\n"+comment.ReplaceAllString(text, ""), "\n@@ ")
+	if before := strings.TrimSpace(blocks[0]); before != "" {
+		return nil, fmt.Errorf("mutants: a text before the first block: %q", before)
+	}
+	for _, block := range blocks[1:] {
 		m, err := parseBlock(block)
-		mutants = append(mutants, m)
-		return err
-	}
-	for line := range strings.Lines(text) {
-		line = strings.TrimRight(line, "\n")
-		switch {
-		case strings.HasPrefix(line, comment):
-		case strings.HasPrefix(line, header):
-			if err := end(); err != nil {
-				return nil, err
-			}
-			block = []string{strings.TrimPrefix(line, header)}
-		case block != nil:
-			block = append(block, line)
-		case strings.TrimSpace(line) != "":
-			return nil, fmt.Errorf("mutants: a text before the first block: %q", line)
+		if err != nil {
+			return nil, err
 		}
+		mutants = append(mutants, m)
 	}
-	return mutants, end()
+	return mutants, nil
 }
 
-func parseBlock(lines []string) (m mutant, err error) {
-	file, description, ok := strings.Cut(lines[0], ": ")
+func parseBlock(block string) (m mutant, err error) {
+	header, texts, _ := strings.Cut(block, "\n")
+	file, description, ok := strings.Cut(header, ": ")
 	if !ok || file == "" || description == "" {
-		return m, fmt.Errorf("mutants: %q is not a file and a description", lines[0])
+		return m, fmt.Errorf("mutants: %q is not a file and a description", header)
 	}
-	before, after, ok := strings.Cut("\n"+strings.Join(lines[1:], "\n")+"\n", "\n"+separator+"\n")
+	before, after, ok := strings.Cut("\n"+texts+"\n", "\n"+separator+"\n")
 	if !ok {
-		return m, fmt.Errorf("mutants: %s: no line %s", lines[0], separator)
+		return m, fmt.Errorf("mutants: %s: no line %s", header, separator)
 	}
 	m = mutant{file, description, strings.TrimSpace(before), strings.TrimSpace(after)}
 	switch {
 	case m.old == "":
-		return m, fmt.Errorf("mutants: %s: no old text", lines[0])
+		return m, fmt.Errorf("mutants: %s: no old text", header)
 	case m.old == m.new:
-		return m, fmt.Errorf("mutants: %s: the texts are the same", lines[0])
+		return m, fmt.Errorf("mutants: %s: the texts are the same", header)
 	}
 	return m, nil
 }
@@ -76,10 +65,10 @@ var (
 func (m mutant) apply(source string) (string, error) {
 	switch strings.Count(source, m.old) {
 	case 0:
-		return "", fmt.Errorf("mutants: %s: %s: %w", m.file, m.description, errNotFound)
+		return "", fmt.Errorf("mutants: %v: %w", m, errNotFound)
 	case 1:
 		return strings.Replace(source, m.old, m.new, 1), nil
 	default:
-		return "", fmt.Errorf("mutants: %s: %s: %w", m.file, m.description, errTwice)
+		return "", fmt.Errorf("mutants: %v: %w", m, errTwice)
 	}
 }

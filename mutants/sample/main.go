@@ -91,14 +91,6 @@ type repository struct {
 	left      []string
 }
 
-// list runs go list in the repository.
-func (r *repository) list(args ...string) (string, error) {
-	cmd := exec.Command("go", append([]string{"-C", r.root, "list", "-f"}, args...)...)
-	cmd.Stderr = os.Stderr
-	out, err := cmd.Output()
-	return strings.TrimSpace(string(out)), err
-}
-
 // paths returns the patterns of packages.
 func paths(packages []string) (patterns []string) {
 	for _, pkg := range packages {
@@ -109,18 +101,21 @@ func paths(packages []string) (patterns []string) {
 
 // mutate writes the files of packages with all their changes, and the overlay that replaces them.
 func (r *repository) mutate(packages []string) error {
-	module, err := r.list("{{.Path}} {{.Dir}}", "-m")
+	const format = "{{range .GoFiles}}{{$.Module.Path}} {{$.Module.Dir}} {{$.Dir}}/{{.}}\n{{end}}"
+	list := exec.Command("go", append([]string{"-C", r.root, "list", "-f", format}, paths(packages)...)...)
+	list.Stderr = os.Stderr
+	files, err := list.Output()
 	if err != nil {
 		return err
 	}
-	path, base, _ := strings.Cut(module, " ")
-	files, err := r.list(append([]string{"{{$d := .Dir}}{{range .GoFiles}}{{$d}}/{{.}}\n{{end}}"}, paths(packages)...)...)
-	if err != nil {
-		return err
-	}
-	sources := map[string]string{filepath.Join(base, "internal/mutant/mutant.go"): string(mutantSource)}
-	for _, file := range strings.Fields(files) {
-		sources[file], r.changes, err = mutate(file, strings.TrimPrefix(file, base+"/"), path+"/internal/mutant", r.changes)
+	sources := map[string]string{}
+	for line := range strings.Lines(string(files)) {
+		var module, base, file string
+		if _, err := fmt.Sscan(line, &module, &base, &file); err != nil {
+			continue // an empty line
+		}
+		sources[filepath.Join(base, "internal/mutant/mutant.go")] = string(mutantSource)
+		sources[file], r.changes, err = mutate(file, strings.TrimPrefix(file, base+"/"), module+"/internal/mutant", r.changes)
 		if err != nil {
 			return err
 		}
@@ -220,17 +215,13 @@ func (r *repository) sample(only string, n int, seed uint64, accepted map[string
 // parallel calls f with each element. Tests wait most of the time.
 func parallel[E any](all []E, f func(E)) {
 	var wg sync.WaitGroup
-	next := make(chan E)
-	for range 2 * runtime.NumCPU() {
+	places := make(chan struct{}, 2*runtime.NumCPU())
+	for _, e := range all {
+		places <- struct{}{}
 		wg.Go(func() {
-			for e := range next {
-				f(e)
-			}
+			f(e)
+			<-places
 		})
 	}
-	for _, e := range all {
-		next <- e
-	}
-	close(next)
 	wg.Wait()
 }

@@ -87,7 +87,7 @@ func reasons(text string) map[string]string {
 type repository struct {
 	root, dir string
 	changes   []change
-	tests     []*test // sorted by their duration
+	tests     []*batch // single ones, sorted by their duration
 	left      []string
 }
 
@@ -142,7 +142,7 @@ func (r *repository) measure(packages []string) error {
 	if out, err := exec.Command("go", append(args, paths(packages)...)...).CombinedOutput(); err != nil {
 		return fmt.Errorf("%w\n%s", err, out)
 	}
-	var all []*test
+	var all []*batch
 	for _, pkg := range packages {
 		p := &program{pkg, filepath.Join(r.root, pkg), filepath.Join(r.dir, filepath.Base(pkg)+".test")}
 		list := exec.Command(p.binary, "-test.list", "^(Test|Example|Fuzz)")
@@ -152,21 +152,21 @@ func (r *repository) measure(packages []string) error {
 			return err
 		}
 		for _, name := range strings.Fields(string(names)) {
-			all = append(all, &test{program: p, name: name})
+			all = append(all, &batch{program: p, names: []string{name}})
 		}
 	}
 	var mu sync.Mutex
-	parallel(all, func(t *test) {
+	parallel(all, func(t *batch) {
 		passed := t.measure()
 		mu.Lock()
 		defer mu.Unlock()
 		if passed {
 			r.tests = append(r.tests, t)
 		} else {
-			r.left = append(r.left, t.pkg+"."+t.name)
+			r.left = append(r.left, t.pkg+"."+t.names[0])
 		}
 	})
-	slices.SortFunc(r.tests, func(a, b *test) int { return int(a.took - b.took) })
+	slices.SortFunc(r.tests, func(a, b *batch) int { return int(a.took - b.took) })
 	return nil
 }
 

@@ -22,19 +22,12 @@ type program struct {
 	dir, binary string
 }
 
-// A test is a top-level test, and what its run without a change has shown.
-type test struct {
-	*program
-	name    string
-	took    time.Duration
-	reached []byte
-}
-
-// A batch is a number of tests that run in one process.
+// A batch is a number of top-level tests that run in one process.
 type batch struct {
 	*program
-	names []string
-	took  time.Duration // without a change, one after the other
+	names   []string
+	took    time.Duration // without a change, one after the other
+	reached []byte        // by a single test, without a change
 }
 
 // run runs the tests, and returns an error if one fails or is much slower than without a change.
@@ -55,17 +48,18 @@ func (b *batch) run(env string) (string, error) {
 	return string(out), err
 }
 
-// measure runs a test alone, without a change. It reports false if the test fails twice.
-func (t *test) measure() bool {
-	file := fmt.Sprintf("%s.%s", t.binary, t.name)
+// measure runs a single test, without a change. It reports false if the test fails twice.
+func (b *batch) measure() bool {
+	file := fmt.Sprintf("%s.%s", b.binary, b.names[0])
 	for range 2 {
 		if err := os.WriteFile(file, make([]byte, mutant.Max), 0o666); err != nil {
 			return false
 		}
+		b.took = time.Minute
 		began := time.Now()
-		_, err := (&batch{t.program, []string{t.name}, time.Minute}).run(mutant.Reached + "=" + file)
-		if t.took = time.Since(began); err == nil {
-			t.reached, err = os.ReadFile(file)
+		_, err := b.run(mutant.Reached + "=" + file)
+		if b.took = time.Since(began); err == nil {
+			b.reached, err = os.ReadFile(file)
 			return err == nil
 		}
 	}
@@ -74,7 +68,7 @@ func (t *test) measure() bool {
 
 // batches returns the tests that reach a change, those of its own package first, and quick ones
 // before slow ones. The tests of a package are sorted by their duration.
-func batches(tests []*test, n int, c change) (all []*batch) {
+func batches(tests []*batch, n int, c change) (all []*batch) {
 	last := map[*program]*batch{}
 	for _, t := range tests {
 		if t.reached[n] == 0 {
@@ -85,7 +79,7 @@ func batches(tests []*test, n int, c change) (all []*batch) {
 			b = &batch{program: t.program}
 			last[t.program], all = b, append(all, b)
 		}
-		b.names, b.took = append(b.names, t.name), b.took+t.took
+		b.names, b.took = append(b.names, t.names...), b.took+t.took
 	}
 	isOther := func(b *batch) int { return min(len(strings.TrimPrefix(path.Dir(c.file), b.pkg)), 1) }
 	slices.SortStableFunc(all, func(a, b *batch) int {

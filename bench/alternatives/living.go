@@ -8,8 +8,6 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-
-	"github.com/idlewheel/idlewheel/bench/internal/process"
 )
 
 const (
@@ -17,15 +15,10 @@ const (
 	livingSize   = 64                    // bytes of a message
 )
 
-// endLiving asks a process of living clients for the 99th percentile of the echoes of all messages
-// that were due in a span, in milliseconds. The clients end.
-func endLiving(living *process.Process, from, to time.Time) (p99 float64, err error) {
-	err = living.Ask(fmt.Sprint(from.UnixNano(), to.UnixNano()), &p99)
-	return p99, err
-}
-
-// live is the main function of a process with living clients, which exchange messages until it is
-// asked. Goroutines of silent clients that end would delay those of living ones in the same process.
+// live is the main function of a process with living clients. They exchange messages until the parent
+// asks, by the ends of a span, for the 99th percentile of the echoes of all messages that were due in
+// it, in milliseconds. Goroutines of silent clients that end would delay those of living ones in the
+// same process.
 func live(addr string, n int) error {
 	all := make([][]echoed, n)
 	stop := make(chan struct{})

@@ -66,14 +66,11 @@ func compare(o rounds.Options) (string, error) {
 	return render(o, l, results), nil
 }
 
-// columns are the figures of the table. With ratio, they are compared with those of the first row.
-var columns = []struct {
-	title, figure string
-	ratio         bool
-}{
-	{"heap and stacks, bytes per connection", "bytes", true}, {"echo, CPU µs", "echo", true}, {"close, CPU µs", "close", false},
-	{"late p99, ms", "late", false}, {"latest, ms", "latest", false}, {"early", "early", false},
-	{"echo of living ones p99, ms", "living", false}, {"cut off after a stop, %", "cut", false},
+// columns are the figures of the table. If base is set, they are compared with those of this server.
+var columns = []struct{ title, figure, base string }{
+	{"heap and stacks, bytes per connection", "bytes", base}, {"echo, CPU µs", "echo", base}, {"close, CPU µs", "close", ""},
+	{"late p99, ms", "late", ""}, {"latest, ms", "latest", ""}, {"early", "early", ""},
+	{"echo of living ones p99, ms", "living", ""}, {"cut off after a stop, %", "cut", ""},
 }
 
 const explanation = `Echo servers with %s connections on loopback. The clients are another process, on the same cores. Each cell has the
@@ -94,7 +91,6 @@ Each measurement is a process of its own; a round takes all servers in turn.
 `
 
 func render(o rounds.Options, l load, results rounds.Results) string {
-	first := kinds()[0].name
 	table := [][]string{{""}}
 	for _, c := range columns {
 		table[0] = append(table[0], c.title)
@@ -103,11 +99,7 @@ func render(o rounds.Options, l load, results rounds.Results) string {
 	for _, k := range kinds() {
 		row := []string{k.name}
 		for _, c := range columns {
-			base := k.name
-			if c.ratio {
-				base = first
-			}
-			text := results.Cell(k.name, c.figure, base)
+			text := results.Cell(k.name, c.figure, c.base)
 			if k.serve == nil && c.figure == "cut" && text == "-" {
 				text = "not installed"
 			}

@@ -94,8 +94,12 @@ func measureExpiry(p *process.Process, addr string, l load, clients *fleet, f ro
 	messages := float64(l.living) * time.Since(began).Seconds() / livingPeriod.Seconds()
 	f["close"] = (micros(used) - messages*f["echo"]) / float64(l.n)
 	first, last := clients.ends()
-	if f["living"], err = endLiving(living, first.Add(-livingPeriod), last); err != nil {
+	var p99 float64
+	if err := living.Ask(fmt.Sprint(first.Add(-livingPeriod).UnixNano(), last.UnixNano()), &p99); err != nil {
 		return err
+	}
+	if p99 > 0 { // else no message was due
+		f["living"] = p99
 	}
 	late := make([]float64, l.n) // milliseconds
 	f["early"] = 0

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"time"
 
@@ -32,7 +33,8 @@ func (j job) run() error {
 		return live(j.Addr, j.Living)
 	}
 	go answer()
-	return fmt.Errorf("%s: %w", j.Server, find(j.Server).serve(j))
+	i := slices.IndexFunc(kinds(), func(k kind) bool { return k.name == j.Server })
+	return fmt.Errorf("%s: %w", j.Server, kinds()[i].serve(j))
 }
 
 // answer collects garbage and prints the bytes of heap and stacks for each line that it reads.
@@ -56,19 +58,22 @@ func startChild(j job) (*process.Process, error) {
 	return process.Start(exec.Command(self, childVerb, string(encoded)))
 }
 
-// startServer starts a server of a kind, which is this program or Netty. It prints its address.
-func startServer(k kind, j job) (p *process.Process, addr string, err error) {
-	if k.serve == nil {
-		var cmd *exec.Cmd
-		cmd, _, err = process.Netty(nettySource, strconv.FormatInt(j.Timeout.Milliseconds(), 10))
-		if err == nil {
-			p, err = process.Start(cmd)
-		}
-	} else {
-		j.Server = k.name
-		p, err = startChild(j)
-	}
+func startNetty(j job) (*process.Process, error) {
+	cmd, _, err := process.Netty(nettySource, strconv.FormatInt(j.Timeout.Milliseconds(), 10))
 	if err != nil {
+		return nil, err
+	}
+	return process.Start(cmd)
+}
+
+// startServer starts a server of a kind, which prints its address.
+func startServer(k kind, j job) (p *process.Process, addr string, err error) {
+	start := startChild
+	if k.serve == nil {
+		start = startNetty
+	}
+	j.Server = k.name
+	if p, err = start(j); err != nil {
 		return nil, "", err
 	}
 	if addr, err = p.ReadLine(); err != nil {

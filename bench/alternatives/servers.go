@@ -6,9 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/panjf2000/gnet/v2"
@@ -40,9 +40,12 @@ type kind struct {
 	serve func(j job) error
 }
 
+// base has the ratio 1 in columns with ratios.
+const base = "gnet alone"
+
 func kinds() []kind {
 	return []kind{
-		{name: "gnet alone", note: "nothing is closed", serve: serveAlone},
+		{name: base, note: "nothing is closed", serve: serveAlone},
 		{name: "gnet, idle.Middleware", note: "`ReadTimeout`, as in the README", reaps: true, serve: serveIdle},
 		{name: "gnet, time.AfterFunc", note: "one per connection in its Context, reset by each message", reaps: true, serve: serveAfterFunc},
 		{name: "gnet, scan in OnTick", note: "a map of all connections behind a lock, scanned once a second", reaps: true, serve: serveScan},
@@ -54,14 +57,8 @@ func kinds() []kind {
 	}
 }
 
-func find(name string) kind {
-	for _, k := range kinds() {
-		if k.name == name {
-			return k
-		}
-	}
-	panic("BUG: no server " + name)
-}
+// silent logs nothing: standard output is for the parent, and failures are returned.
+var silent = zap.NewNop().Sugar()
 
 // --- gnet
 
@@ -70,26 +67,15 @@ type echo struct{ gnet.BuiltinEventEngine }
 
 func (*echo) OnBoot(e gnet.Engine) gnet.Action {
 	fd, err := e.Dup()
-	if err == nil {
-		err = printAddress(fd)
-	}
 	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return gnet.Shutdown
+		panic(err) // ends the child
 	}
+	name, err := syscall.Getsockname(fd)
+	if err != nil {
+		panic(err)
+	}
+	fmt.Printf("127.0.0.1:%d\n", name.(*syscall.SockaddrInet4).Port)
 	return gnet.None
-}
-
-// printAddress prints the address of a listener, and closes its descriptor.
-func printAddress(fd int) error {
-	file := os.NewFile(uintptr(fd), "listener")
-	defer file.Close()
-	l, err := net.FileListener(file)
-	if err != nil {
-		return err
-	}
-	fmt.Println(l.Addr())
-	return l.Close()
 }
 
 func (*echo) OnTraffic(c gnet.Conn) gnet.Action {
@@ -102,21 +88,12 @@ func (*echo) OnTraffic(c gnet.Conn) gnet.Action {
 
 // runEngine runs gnet on a free port.
 func runEngine(h gnet.EventHandler, options ...gnet.Option) error {
-	options = append(options, gnet.WithMulticore(true), gnet.WithLogger(silent{}))
+	options = append(options, gnet.WithMulticore(true), gnet.WithLogger(silent))
 	if err := gnet.Run(h, "tcp://"+freePort, options...); err != nil {
 		return err
 	}
 	return errors.New("the engine has stopped")
 }
-
-// silent is a logger without output: standard output is for the parent, and Run reports failures.
-type silent struct{}
-
-func (silent) Debugf(string, ...any) {}
-func (silent) Infof(string, ...any)  {}
-func (silent) Warnf(string, ...any)  {}
-func (silent) Errorf(string, ...any) {}
-func (silent) Fatalf(string, ...any) {}
 
 func serveAlone(job) error { return runEngine(&echo{}) }
 
@@ -208,7 +185,7 @@ func serveTnet(j job) error {
 	if err != nil {
 		return err
 	}
-	tnetlog.Default = zap.NewNop().Sugar() // standard output is for the parent
+	tnetlog.Default = silent
 	service, err := tnet.NewTCPService(l, echoTnet, tnet.WithTCPIdleTimeout(j.Timeout))
 	if err != nil {
 		return err
@@ -253,26 +230,24 @@ func serveIdlenet(j job) error {
 	if err != nil {
 		return err
 	}
-	return serveGoroutines(l, func(c net.Conn) { echoAll(c, func() error { return nil }) })
+	return serveGoroutines(l, func(c net.Conn) { echoAll(c, 0) })
 }
 
-// serveDeadlines sets a deadline before each read of handle.
-func serveDeadlines(handle func(c net.Conn, ready func() error)) func(job) error {
+// serveDeadlines calls handle with each connection and its timeout.
+func serveDeadlines(handle func(net.Conn, time.Duration)) func(job) error {
 	return func(j job) error {
 		l, err := net.Listen("tcp", freePort)
 		if err != nil {
 			return err
 		}
-		return serveGoroutines(l, func(c net.Conn) {
-			handle(c, func() error { return c.SetReadDeadline(time.Now().Add(j.Timeout)) })
-		})
+		return serveGoroutines(l, func(c net.Conn) { handle(c, j.Timeout) })
 	}
 }
 
-// echoAll calls ready before each read.
-func echoAll(c net.Conn, ready func() error) {
+// echoAll sets a deadline before each read, if there is a timeout.
+func echoAll(c net.Conn, timeout time.Duration) {
 	buffer := make([]byte, 64)
-	for ready() == nil {
+	for timeout == 0 || c.SetReadDeadline(time.Now().Add(timeout)) == nil {
 		n, err := c.Read(buffer)
 		if err != nil {
 			return
@@ -283,9 +258,9 @@ func echoAll(c net.Conn, ready func() error) {
 	}
 }
 
-func echoLines(c net.Conn, ready func() error) {
+func echoLines(c net.Conn, timeout time.Duration) {
 	r := bufio.NewReader(c)
-	for ready() == nil {
+	for c.SetReadDeadline(time.Now().Add(timeout)) == nil {
 		line, err := r.ReadSlice('\n')
 		if err != nil {
 			return

@@ -81,10 +81,10 @@ func (o Options) Take(subjects []string, measure func(i int) (Figures, error)) (
 	return results, nil
 }
 
-// Cell renders a figure of a subject, with the ratio to a base unless the subject is the base.
+// Cell renders a figure of a subject, with the ratio to a base if there is another one.
 func (r Results) Cell(subject, figure, base string) string {
 	v := r.Values(subject, figure)
-	if len(v) == 0 || subject == base {
+	if len(v) == 0 || base == "" || subject == base {
 		return v.String()
 	}
 	return v.String() + " " + v.Ratio(r.Values(base, figure))

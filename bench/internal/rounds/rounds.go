@@ -9,20 +9,30 @@ import (
 	"time"
 )
 
-// Options are the flags of a comparison.
+// Options are flags of a comparison.
 type Options struct {
 	Quick bool
 	Runs  int
-	out   string
 }
 
-// Main is the main function of a comparison: it writes the text that compare returns to a file. By
-// default it is out.
+// Main is the main function of a comparison: it writes the text that compare returns to a file,
+// which is out without a flag.
 func Main(name, out string, runs int, compare func(Options) (string, error)) {
-	o := flags(out, runs)
+	var o Options
+	flag.BoolVar(&o.Quick, "quick", false, "few timers or connections, short times, one round, to standard output: only checks that everything works")
+	flag.IntVar(&o.Runs, "runs", runs, "`number` of rounds; the tables show medians over them")
+	flag.StringVar(&out, "out", out, "`file` to write to; - is standard output")
+	flag.Parse()
+	if flag.NArg() > 0 || o.Runs < 1 {
+		flag.Usage()
+		os.Exit(2)
+	}
+	if o.Quick {
+		o.Runs, out = 1, "-"
+	}
 	text, err := compare(o)
 	if err == nil {
-		err = o.write(text)
+		err = write(out, text)
 	}
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
@@ -30,29 +40,13 @@ func Main(name, out string, runs int, compare func(Options) (string, error)) {
 	}
 }
 
-// flags parses the command line. It ends the process if the command line is wrong.
-func flags(out string, runs int) Options {
-	var o Options
-	flag.BoolVar(&o.Quick, "quick", false, "few timers or connections, short times, one round, to standard output: only checks that everything works")
-	flag.IntVar(&o.Runs, "runs", runs, "`number` of rounds; the tables show medians over them")
-	flag.StringVar(&o.out, "out", out, "`file` to write to; - is standard output")
-	flag.Parse()
-	if flag.NArg() > 0 || o.Runs < 1 {
-		flag.Usage()
-		os.Exit(2)
-	}
-	if o.Quick {
-		o.Runs, o.out = 1, "-"
-	}
-	return o
-}
-
-func (o Options) write(text string) error {
-	if o.out == "-" {
+// write writes a text to a file, or to standard output if the name is -.
+func write(file, text string) error {
+	if file == "-" {
 		_, err := fmt.Print(text)
 		return err
 	}
-	return os.WriteFile(o.out, []byte(text), 0o644)
+	return os.WriteFile(file, []byte(text), 0o644)
 }
 
 // Figures are the results of one subject in one round, by name.

@@ -72,7 +72,7 @@ func TestSettingTellsHowToRepeatTheFigures(t *testing.T) {
 func TestWriteReplacesTheFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "table.md")
 	for _, text := range []string{"long text", "short"} {
-		if err := (Options{out: path}).write(text); err != nil {
+		if err := write(path, text); err != nil {
 			t.Fatal(err)
 		}
 		if got, err := os.ReadFile(path); string(got) != text {

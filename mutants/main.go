@@ -93,8 +93,8 @@ func (c *workCopy) tryAll(list, root, only string, stdout io.Writer) (killed, of
 	return killed, len(some), errors.Join(errs...)
 }
 
-// chosen returns the mutants of a list that match a regular expression. All mutants of the list must
-// be changes of the code.
+// chosen returns the mutants of a list that match a regular expression. All mutants of the list
+// must be changes of the code.
 func (c *workCopy) chosen(list, only string) (some []mutant, err error) {
 	matches, err := regexp.Compile(only)
 	if err != nil {

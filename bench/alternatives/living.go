@@ -15,10 +15,10 @@ const (
 	livingSize   = 64                    // bytes of a message
 )
 
-// live is the main function of a process with living clients. They exchange messages until the parent
-// asks, by the ends of a span, for the 99th percentile of the echoes of all messages that were due in
-// it, in milliseconds. Goroutines of silent clients that end would delay those of living ones in the
-// same process.
+// live is the main function of a process with living clients. They exchange messages until the
+// parent writes the begin and the end of a span. The answer is the 99th percentile of the echoes of
+// all messages that were due in it, in milliseconds. Goroutines of silent clients that end would
+// delay those of living ones in the same process.
 func live(addr string, n int) error {
 	all := make([][]echoed, n)
 	stop := make(chan struct{})

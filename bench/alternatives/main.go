@@ -66,7 +66,8 @@ func compare(o rounds.Options) (string, error) {
 	return render(o, l, results), nil
 }
 
-// columns are the figures of the table. If base is set, they are compared with those of this server.
+// columns are the figures of the table. If there is a base, they are compared with those of this
+// server.
 var columns = []struct{ title, figure, base string }{
 	{"heap and stacks, bytes per connection", "bytes", base}, {"echo, CPU µs", "echo", base}, {"close, CPU µs", "close", ""},
 	{"late p99, ms", "late", ""}, {"latest, ms", "latest", ""}, {"early", "early", ""},

@@ -60,8 +60,8 @@ func (p *Process) Ask(question string, answer any) error {
 // Signal sends a signal.
 func (p *Process) Signal(s syscall.Signal) error { return p.cmd.Process.Signal(s) }
 
-// CPU returns the time that the threads of the program have run. Linux only. Close returns the error
-// of a failed call.
+// CPU returns the time that the threads of the program have run. Linux only. If it fails, Close
+// returns the error.
 func (p *Process) CPU() (sum time.Duration) {
 	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", p.cmd.Process.Pid))
 	if err == nil && len(threads) == 0 {

@@ -56,8 +56,8 @@ type Figures map[string]float64
 type Results map[string][]Figures
 
 // Take measures all subjects, given by their index, in each round, so that other load of the
-// machine affects all alike. Each round begins with another subject, so that none always follows the
-// same other one.
+// machine affects all alike. Each round begins with another subject, so that none always follows
+// the same other one.
 func (o Options) Take(subjects []string, measure func(i int) (Figures, error)) (Results, error) {
 	results := Results{}
 	for round := range o.Runs {

@@ -186,7 +186,7 @@ func TestReports(t *testing.T) {
 				overflow := eval[int](t, tab, `document.documentElement.scrollWidth - document.documentElement.clientWidth`)
 				require.LessOrEqual(t, overflow, 0, "%s needs no scroll bar", view.name)
 				small := eval[int](t, tab,
-					`[...document.querySelectorAll("svg")].filter(s => s.getBoundingClientRect().width < 200).length`)
+					`[...document.querySelectorAll("svg[role]")].filter(s => s.getBoundingClientRect().width < 200).length`)
 				require.Zero(t, small, "%s shows each chart large enough", view.name)
 				require.Equal(t, map[string]string{"light": "rgb(244, 245, 247)", "dark": "rgb(16, 20, 26)"}[view.scheme],
 					eval[string](t, tab, `getComputedStyle(document.body).backgroundColor`))

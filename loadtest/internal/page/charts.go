@@ -1,7 +1,6 @@
 package page
 
 import (
-	"cmp"
 	"math"
 	"slices"
 	"strings"
@@ -19,21 +18,13 @@ var (
 
 // reportCharts returns the charts of a report.
 func reportCharts(r *result.Result) []*chart {
-	wait := func(of func(result.Quantiles) time.Duration) func(*result.Sample) float64 {
-		return func(s *result.Sample) float64 {
-			if s.Latency.Count == 0 {
-				return math.NaN()
-			}
-			return float64(max(of(s.Latency), time.Microsecond))
-		}
-	}
 	return []*chart{
 		overTime(r, quantity{title: "Connections over time", suffix: "connections", units: plain, write: format.Number},
 			metric{"open", func(s *result.Sample) float64 { return float64(s.Open) }}),
 		overTime(r, quantity{title: "Time to an answer over time, of the answers that came", write: durationText},
-			metric{"max", wait(func(q result.Quantiles) time.Duration { return q.Max })},
-			metric{"p99", wait(func(q result.Quantiles) time.Duration { return q.P99 })},
-			metric{"p50", wait(func(q result.Quantiles) time.Duration { return q.P50 })}),
+			metric{"max", func(s *result.Sample) float64 { return float64(s.Latency.Max) }},
+			metric{"p99", func(s *result.Sample) float64 { return float64(s.Latency.P99) }},
+			metric{"p50", func(s *result.Sample) float64 { return float64(s.Latency.P50) }}),
 		lateness(r),
 		overTime(r, quantity{title: "Messages per second", suffix: "messages/s", units: plain, write: format.Number, rate: true},
 			metric{"sent", func(s *result.Sample) float64 { return float64(s.Messages) }}),
@@ -57,7 +48,7 @@ type quantity struct {
 	rate          bool // lines show the growth of a count per second
 }
 
-// A metric is one line of a chart over time. It is NaN where nothing was measured.
+// A metric is one line of a chart over time.
 type metric struct {
 	name string
 	of   func(*result.Sample) float64
@@ -74,8 +65,8 @@ func overTime(r *result.Result, q quantity, metrics ...metric) *chart {
 	least, peak := math.Inf(1), 0.0
 	var said []string
 	for _, m := range metrics {
-		points := m.points(samples, q.rate)
-		top := slices.MaxFunc(points, func(a, b point) int { return cmp.Compare(a.y, b.y) })
+		points := q.points(samples, m)
+		top := slices.MaxFunc(points, byY)
 		if !(top.y > 0) {
 			continue
 		}
@@ -85,24 +76,26 @@ func overTime(r *result.Result, q quantity, metrics ...metric) *chart {
 				least = p.y
 			}
 		}
-		c.lines = append(c.lines, line{m.name, thinned(points, 300)})
+		c.Lines = append(c.Lines, line{m.name, points})
 		said = append(said, strings.TrimSpace(m.name+": up to "+q.write(top.y)+" "+q.suffix)+" at "+durationText(top.x*1e9))
 	}
 	if len(said) == 0 {
 		c.Missing = "All samples are 0, or it was not measured."
 		return c
 	}
+	c.Desc = strings.Join(said, "; ")
 	end := samples[len(samples)-1].At
 	for _, p := range r.Phases {
 		end = max(end, p.To)
-		c.bands = append(c.bands, band{p.Name, p.From.Seconds(), p.To.Seconds()})
 	}
-	c.Desc = strings.Join(said, "; ")
-	c.x = linear(end.Seconds(), 6, seconds, " since the start of the run")
+	c.XAxis = linear(end.Seconds(), 6, seconds, " since the start of the run")
+	for _, p := range r.Phases {
+		c.Bands = append(c.Bands, band{p.Name, c.X(p.From.Seconds()), c.X((p.To - p.From).Seconds())})
+	}
 	if q.units == nil {
-		c.y = logarithmic(least, peak, q.write)
+		c.YAxis = logarithmic(least, peak, q.write)
 	} else {
-		c.y = linear(1.05*peak, 5, q.units, q.suffix)
+		c.YAxis = linear(1.05*peak, 5, q.units, q.suffix)
 	}
 	return c
 }
@@ -118,13 +111,16 @@ func ordered(samples []result.Sample) (kept []*result.Sample) {
 }
 
 // points returns a value for each sample, or with rate the growth per second. A count that shrinks
-// is of a restarted process; its growth is 0.
-func (m metric) points(samples []*result.Sample, rate bool) (points []point) {
+// is of a restarted process; its growth is 0. A logarithmic axis has no 0.
+func (q *quantity) points(samples []*result.Sample, m metric) (points []point) {
 	for i, b := range samples {
 		p := point{b.At.Seconds(), m.of(b)}
-		if rate {
+		if q.rate {
 			a := samples[max(i-1, 0)]
 			p.y = max(0, p.y-m.of(a)) / (b.At - a.At).Seconds() // NaN for the first one
+		}
+		if q.units == nil && p.y == 0 {
+			p.y = math.NaN()
 		}
 		points = append(points, p)
 	}
@@ -139,26 +135,29 @@ func lateness(r *result.Result) *chart {
 		return c
 	}
 	c.Desc = format.Count(h.Count()) + " reaped: " + (&result.Latency{Corrected: h}).Spread() + " after the timeout"
-	c.marks = []tick{{h.Quantile(0.5).Seconds(), "p50 " + format.Duration(h.Quantile(0.5))}, {h.Quantile(0.99).Seconds(), "p99 " + format.Duration(h.Quantile(0.99))}}
 	greatest := max(h.Max(), time.Millisecond)
 	// Outliers would leave no room for the others.
 	if far := max(h.Quantile(0.999), time.Millisecond); greatest > 2*far {
 		greatest = far + far/4
 		c.Desc += "; longer times than " + format.Duration(greatest) + " are not shown"
 	}
-	if of := r.Setup.Tick; of > 0 && of < 20*greatest {
-		greatest = max(greatest, of)
-		c.marks = append(c.marks, tick{of.Seconds(), "tick " + format.Duration(of)})
-	}
-	curve, n := []point{{}}, int64(0)
-	for _, b := range h.Bars() {
-		to := time.Duration(b.To) * time.Microsecond
-		if n += b.Count; to <= greatest {
-			curve = append(curve, point{x: to.Seconds(), y: 100 * float64(n) / float64(h.Count())})
+	curve := []point{{}}
+	for i := range 1001 {
+		if d := h.Quantile(float64(i) / 1000); d <= greatest {
+			curve = append(curve, point{d.Seconds(), float64(i) / 10})
 		}
 	}
-	c.lines = []line{{"reaped", thinned(curve, 100)}}
-	c.x = linear(greatest.Seconds(), 6, []unit{{"ms", 1e-3, 0}, {"s", 1, 2}}, " after the timeout")
-	c.y = linear(100, 5, plain, "% reaped")
+	c.Lines = []line{{"reaped", curve}}
+	mark := func(name string, d time.Duration) {
+		c.Lines = append(c.Lines, line{name + " " + format.Duration(d), []point{{d.Seconds(), 0}, {d.Seconds(), 100}}})
+	}
+	mark("p50", h.Quantile(0.5))
+	mark("p99", h.Quantile(0.99))
+	if of := r.Setup.Tick; of > 0 && of < 20*greatest {
+		greatest = max(greatest, of)
+		mark("tick", of)
+	}
+	c.XAxis = linear(greatest.Seconds(), 6, []unit{{"ms", 1e-3, 0}, {"s", 1, 2}}, " after the timeout")
+	c.YAxis = linear(100, 5, plain, "% reaped")
 	return c
 }

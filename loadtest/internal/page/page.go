@@ -19,7 +19,7 @@ import (
 //go:embed report.html
 var source string
 
-var report = template.Must(template.New("report").Parse(source))
+var report = template.Must(template.New("report").Funcs(template.FuncMap{"duration": format.Duration}).Parse(source))
 
 // Grades are CSS classes. The empty grade means no judgement.
 const (
@@ -32,7 +32,6 @@ const (
 type view struct {
 	*result.Result
 	Verdict, Grade, Headline string
-	Began, Banner            string
 	Cards                    []card
 	Charts                   []*chart
 	Wanted, Groups, Times    table
@@ -73,9 +72,6 @@ func newView(r *result.Result) *view {
 		Result: r, Cards: cards(r, &total), Wanted: expectations(r), Charts: reportCharts(r), Groups: groups(r), Times: times(r),
 		Notes: slices.Concat(r.Verdict.Remarks, r.Notes),
 	}
-	if !r.Began.IsZero() {
-		v.Began = r.Began.Format("2 January 2006, 15:04:05 MST")
-	}
 	missing := table{Title: "Not shown"}
 	for _, c := range v.Charts {
 		if c.Missing != "" {
@@ -84,9 +80,6 @@ func newView(r *result.Result) *view {
 	}
 	v.Verdict = cmp.Or(string(r.Verdict.Outcome), "not judged")
 	v.Grade, v.Headline = judged(r, &total)
-	if r.Interrupted {
-		v.Banner = "The run was interrupted after " + format.Duration(r.Took) + ": the figures cover the time until then."
-	}
 	for _, t := range []table{missing, failures(r), costs(r.Costs), setup(r), machines(r)} {
 		if len(t.Rows) > 0 {
 			v.Details = append(v.Details, t)

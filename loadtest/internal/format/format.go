@@ -13,17 +13,11 @@ const None = "–"
 
 // Fixed writes a number with the given decimals, and commas between thousands.
 func Fixed(v float64, decimals int) string {
-	whole, fraction, _ := strings.Cut(strconv.FormatFloat(math.Abs(v), 'f', decimals, 64), ".")
-	for i := len(whole) - 3; i > 0; i -= 3 {
-		whole = whole[:i] + "," + whole[i:]
+	s := strconv.FormatFloat(v, 'f', decimals, 64)
+	for i := strings.IndexByte(s+".", '.') - 3; i > 0 && s[i-1] != '-'; i -= 3 {
+		s = s[:i] + "," + s[i:]
 	}
-	if fraction != "" {
-		whole += "." + fraction
-	}
-	if v < 0 {
-		whole = "-" + whole
-	}
-	return whole
+	return s
 }
 
 // Count writes a number of things.

@@ -10,11 +10,10 @@ import (
 	"github.com/idlewheel/idlewheel/loadtest/internal/format"
 )
 
-// A chart is lines over two axes. Positions are percentages of the area between the axes, from its
+// A chart is lines over two axes. Without lines, Desc says why. Positions are percentages of the area between the axes, from its
 // upper left.
 type chart struct {
 	Title, Desc  string
-	Missing      string // why there is no chart
 	XAxis, YAxis axis
 	Lines        []line
 	Bands        []band

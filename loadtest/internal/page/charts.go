@@ -16,8 +16,9 @@ var (
 	memory  = []unit{{"B", 1, 0}, {"KiB", 1 << 10, 1 << 10}, {"MiB", 1 << 20, 1 << 20}, {"GiB", 1 << 30, 1 << 30}}
 )
 
-// reportCharts returns the charts of a report.
-func reportCharts(r *result.Result) []*chart {
+// Charts returns the charts of a report.
+func (v view) Charts() []*chart {
+	r := v.Result
 	return []*chart{
 		overTime(r, quantity{title: "Connections over time", suffix: "connections", units: plain, write: format.Number},
 			metric{"open", func(s *result.Sample) float64 { return float64(s.Open) }}),
@@ -59,39 +60,33 @@ func overTime(r *result.Result, q quantity, metrics ...metric) *chart {
 	c := &chart{Title: q.title}
 	samples := ordered(r.Samples)
 	if len(samples) < 2 {
-		c.Missing = "The run has no samples."
+		c.Desc = "The run has no samples."
 		return c
 	}
-	least, peak := math.Inf(1), 0.0
 	var said []string
+	var all []point
 	for _, m := range metrics {
 		points := q.points(samples, m)
 		top := slices.MaxFunc(points, byY)
 		if !(top.y > 0) {
 			continue
 		}
-		peak = max(peak, top.y)
-		for _, p := range points {
-			if p.y < least { // not so for NaN
-				least = p.y
-			}
-		}
+		all = append(all, points...)
 		c.Lines = append(c.Lines, line{m.name, points})
 		said = append(said, strings.TrimSpace(m.name+": up to "+q.write(top.y)+" "+q.suffix)+" at "+durationText(top.x*1e9))
 	}
 	if len(said) == 0 {
-		c.Missing = "All samples are 0, or it was not measured."
+		c.Desc = "All samples are 0, or it was not measured."
 		return c
 	}
 	c.Desc = strings.Join(said, "; ")
-	end := samples[len(samples)-1].At
-	for _, p := range r.Phases {
-		end = max(end, p.To)
-	}
+	end := max(samples[len(samples)-1].At, r.Took)
 	c.XAxis = linear(end.Seconds(), 6, seconds, " since the start of the run")
 	for _, p := range r.Phases {
 		c.Bands = append(c.Bands, band{p.Name, c.X(p.From.Seconds()), c.X((p.To - p.From).Seconds())})
 	}
+	all = slices.DeleteFunc(all, func(p point) bool { return math.IsNaN(p.y) })
+	least, peak := slices.MinFunc(all, byY).y, slices.MaxFunc(all, byY).y
 	if q.units == nil {
 		c.YAxis = logarithmic(least, peak, q.write)
 	} else {
@@ -131,7 +126,7 @@ func (q *quantity) points(samples []*result.Sample, m metric) (points []point) {
 func lateness(r *result.Result) *chart {
 	c, h := &chart{Title: "Time from the timeout to the reap"}, r.Total().Lateness
 	if h.Count() == 0 {
-		c.Missing = "No connection was reaped after a known timeout."
+		c.Desc = "No connection was reaped after a known timeout."
 		return c
 	}
 	c.Desc = format.Count(h.Count()) + " reaped: " + (&result.Latency{Corrected: h}).Spread() + " after the timeout"

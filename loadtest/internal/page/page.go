@@ -3,12 +3,10 @@ package page
 
 import (
 	"bytes"
-	"cmp"
 	_ "embed" // for the template
 	"fmt"
 	"html/template"
 	"io"
-	"slices"
 	"strings"
 	"unicode"
 
@@ -21,32 +19,20 @@ var source string
 
 var report = template.Must(template.New("report").Funcs(template.FuncMap{"duration": format.Duration}).Parse(source))
 
-// Grades are CSS classes. The empty grade means no judgement.
-const (
-	good = "good"
-	warn = "warn"
-	bad  = "bad"
-)
+// A view has, as methods, what the template cannot make of a result.
+type view struct{ *result.Result }
 
-// A view is the data of the template: the result, and what the template cannot make of it.
-type view struct {
-	*result.Result
-	Verdict, Grade, Headline string
-	Cards                    []card
-	Charts                   []*chart
-	Wanted, Groups, Times    table
-	Details                  []table
-	Notes                    []string
+// A card is a main figure of the report. An outcome gives it a colour.
+type card struct {
+	Label, Value, Hint string
+	Outcome            result.Outcome
 }
 
-// A card is a main figure of the report.
-type card struct{ Label, Value, Hint, Grade string }
-
-// Write writes a result as an HTML page. Equal results give equal bytes. It writes to w only when
-// the page is complete.
+// Write writes a judged result as an HTML page. Equal results give equal bytes. It writes to w only
+// when the page is complete.
 func Write(w io.Writer, r *result.Result) error {
 	var b bytes.Buffer
-	err := report.Execute(&b, newView(r))
+	err := report.Execute(&b, view{r})
 	if err == nil {
 		_, err = w.Write(bytes.Map(printable, b.Bytes()))
 	}
@@ -66,80 +52,54 @@ func printable(r rune) rune {
 	return r
 }
 
-func newView(r *result.Result) *view {
-	total := r.Total()
-	v := &view{
-		Result: r, Cards: cards(r, &total), Wanted: expectations(r), Charts: reportCharts(r), Groups: groups(r), Times: times(r),
-		Notes: slices.Concat(r.Verdict.Remarks, r.Notes),
+func (v view) Headline() string {
+	if v.Verdict.Outcome != result.Passed {
+		return strings.Join(result.Some(v.Verdict.Causes, 20), "; ")
 	}
-	missing := table{Title: "Not shown"}
-	for _, c := range v.Charts {
-		if c.Missing != "" {
-			missing.add(c.Title, c.Missing)
-		}
+	said := "no living connection was closed"
+	if n := v.Total().Reaped; n > 0 {
+		said += ", and " + format.Plural(n, "dead connection was reaped", "dead connections were reaped")
 	}
-	v.Verdict = cmp.Or(string(r.Verdict.Outcome), "not judged")
-	v.Grade, v.Headline = judged(r, &total)
-	for _, t := range []table{missing, failures(r), costs(r.Costs), setup(r), machines(r)} {
-		if len(t.Rows) > 0 {
-			v.Details = append(v.Details, t)
-		}
-	}
-	return v
-}
-
-// judged returns the grade of the verdict and the headline.
-func judged(r *result.Result, total *result.Group) (grade, headline string) {
-	grade, headline = warn, strings.Join(result.Some(r.Verdict.Causes, 20), "; ")
-	switch r.Verdict.Outcome {
-	case result.Failed:
-		grade = bad
-	case result.Passed:
-		grade, headline = good, "no living connection was closed"
-		if total.Reaped > 0 {
-			headline += ", and " + format.Plural(total.Reaped, "dead connection was reaped", "dead connections were reaped")
-		}
-	}
-	return grade, cmp.Or(headline, "not judged")
+	return said
 }
 
 // firstCounters is the number of counters that always have a card.
 const firstCounters = 6
 
-// cards returns the main figures: the first counters, all faults, and two durations, which have no
-// grade. A result that is not valid has nothing good.
-func cards(r *result.Result, total *result.Group) (all []card) {
+// Cards returns the main figures: the first counters, all faults, and two durations, which have no
+// outcome. A result that is not valid has nothing good.
+func (v view) Cards() (all []card) {
+	total := v.Total()
 	for i, c := range result.Counters {
-		n := c.Of(total)
+		n := c.Of(&total)
 		if i >= firstCounters && (n == 0 || c.Fault == "") {
 			continue
 		}
-		class := grade(c, n)
-		if n == 0 && c.Fault != "" && total.Opened > 0 && r.Verdict.Outcome != result.NotValid {
-			class = good
+		outcome := outcomeOf(c, n)
+		if n == 0 && c.Fault != "" && total.Opened > 0 && v.Verdict.Outcome != result.NotValid {
+			outcome = result.Passed
 		}
 		if c.Name == "early" && n > 0 {
 			c.Hint = "by up to " + format.Duration(total.EarliestBy)
 		}
-		all = append(all, card{c.Name, format.Count(n), c.Hint, class})
+		all = append(all, card{c.Name, format.Count(n), c.Hint, outcome})
 	}
-	for _, t := range []result.Times{
-		{Name: "lateness of reaps, p99", Latency: result.Latency{Corrected: total.Lateness}},
-		{Name: "time to an answer, p99", Latency: *total.AllLatency()},
-	} {
+	duration := func(name string, l *result.Latency) {
 		value := format.None
-		if t.Count() > 0 {
-			value = t.Text(0.99)
+		if l.Count() > 0 {
+			value = l.Text(0.99)
 		}
-		all = append(all, card{t.Name, value, t.Spread(), ""})
+		all = append(all, card{Label: name, Value: value, Hint: l.Spread()})
 	}
+	duration("lateness of reaps, p99", &result.Latency{Corrected: total.Lateness})
+	duration("time to an answer, p99", total.AllLatency())
 	return all
 }
 
-// grade returns the grade of a count that should be 0.
-func grade(c result.Counter, n uint64) string {
+// outcomeOf returns what a count says about the run, or nothing.
+func outcomeOf(c result.Counter, n uint64) result.Outcome {
 	if n == 0 {
 		return ""
 	}
-	return map[result.Outcome]string{result.Failed: bad, result.NotValid: warn}[c.Fault]
+	return c.Fault
 }

@@ -17,8 +17,11 @@ type table struct {
 	Rows    [][]cell
 }
 
-// A cell is a text with an optional explanation. Its class is a grade, or "text" if it is long.
-type cell struct{ Text, Hint, Class string }
+// A cell is a text with an optional explanation. An outcome gives it a colour and a sign.
+type cell struct {
+	Text, Hint string
+	Outcome    result.Outcome
+}
 
 func (t *table) add(texts ...string) {
 	cells := make([]cell, len(texts))
@@ -28,30 +31,30 @@ func (t *table) add(texts ...string) {
 	t.Rows = append(t.Rows, cells)
 }
 
-func expectations(r *result.Result) table {
+func (v view) Wanted() table {
 	t := table{Title: "Expectations", Head: []string{"Name", "Wanted", "Got", "Holds"}}
-	for _, e := range r.Expectations {
-		holds := cell{Text: "yes", Class: good}
+	for _, e := range v.Expectations {
+		holds := cell{Text: "yes", Outcome: result.Passed}
 		if !e.OK {
-			holds = cell{Text: "no", Class: bad}
+			holds = cell{Text: "no", Outcome: result.Failed}
 		}
 		t.Rows = append(t.Rows, []cell{{Text: e.Name}, {Text: e.Want}, {Text: e.Got}, holds})
 	}
 	return t
 }
 
-// groups returns a table with a column per group and one for their sum: there are more counters
+// Counters returns a table with a column per group and one for their sum: there are more counters
 // than groups.
-func groups(r *result.Result) table {
+func (v view) Counters() table {
 	t := table{Title: "Groups of connections", Numbers: true, Head: []string{"Counter"}}
-	all := slices.Clone(r.Groups)
+	all := slices.Clone(v.Groups)
 	if len(all) > 1 {
-		all = append(all, r.Total())
+		all = append(all, v.Total())
 	}
 	behaviours := []cell{{Text: "behaviour"}}
 	for _, g := range all {
 		t.Head = append(t.Head, g.Name)
-		behaviours = append(behaviours, cell{Text: g.Behaviour, Class: "text"})
+		behaviours = append(behaviours, cell{Text: g.Behaviour})
 	}
 	if len(all) == 0 {
 		return t
@@ -61,7 +64,7 @@ func groups(r *result.Result) table {
 		cells, counted := []cell{{Text: c.Name, Hint: c.Hint}}, c.Main
 		for i := range all {
 			n := c.Of(&all[i])
-			cells = append(cells, cell{Text: format.Count(n), Class: grade(c, n)})
+			cells = append(cells, cell{Text: format.Count(n), Outcome: outcomeOf(c, n)})
 			counted = counted || n > 0
 		}
 		if counted {
@@ -71,9 +74,9 @@ func groups(r *result.Result) table {
 	return t
 }
 
-func times(r *result.Result) table {
+func (v view) Durations() table {
 	t := table{Title: "Durations", Numbers: true, Head: []string{"Duration", "Count", "p50", "p90", "p99", "p99.9", "Max"}}
-	for _, of := range r.Times() {
+	for _, of := range v.Times() {
 		row := []string{of.Name, format.Count(of.Count())}
 		for _, q := range []float64{0.5, 0.9, 0.99, 0.999, 1} {
 			row = append(row, of.Text(q))
@@ -83,16 +86,21 @@ func times(r *result.Result) table {
 	return t
 }
 
-func failures(r *result.Result) table {
+// Details returns the tables of less weight.
+func (v view) Details() []table {
+	return []table{v.failures(), v.costs(), v.setup(), v.machines()}
+}
+
+func (v view) failures() table {
 	t := table{Title: "Why connections could not be opened", Numbers: true}
-	for _, why := range r.Failures.Reasons() {
-		t.add(why, format.Count(r.Failures[why]))
+	for _, why := range v.Failures.Reasons() {
+		t.add(why, format.Count(v.Failures[why]))
 	}
 	return t
 }
 
-func costs(c *result.Costs) table {
-	t := table{Title: "Cost per connection", Numbers: true}
+func (v view) costs() table {
+	c, t := v.Costs, table{Title: "Cost per connection", Numbers: true}
 	if c == nil {
 		return t
 	}
@@ -113,22 +121,21 @@ func costs(c *result.Costs) table {
 	return t
 }
 
-func machines(r *result.Result) table {
+func (v view) machines() table {
 	t := table{Title: "Machines", Head: []string{"Name", "CPUs", "CPU", "Memory", "Kernel", "Go", "Descriptors"}}
-	for _, m := range r.Machines {
+	for _, m := range v.Machines {
 		t.add(m.Name, format.Count(m.CPUs), m.CPU, format.Bytes(float64(m.Memory)), m.Kernel, m.Go, format.Count(m.Descriptors))
 	}
 	return t
 }
 
-func setup(r *result.Result) table {
-	t := table{Title: "Setup"}
-	s := &r.Setup
+func (v view) setup() table {
+	s, t := &v.Setup, table{Title: "Setup"}
 	t.add("Targets", strings.Join(result.Some(s.Targets, 12), ", "))
 	t.add("Processes", format.Plural(s.Clients, "client", "clients")+", "+format.Plural(s.Servers, "launched server", "launched servers"))
 	for _, name := range slices.Sorted(maps.Keys(s.Flags)) {
-		if v := s.Flags[name]; v != "" && v != "[]" && v != "0" && v != "0s" && v != "false" {
-			t.add("--"+name, v)
+		if value := s.Flags[name]; !slices.Contains([]string{"", "[]", "0", "0s", "false"}, value) {
+			t.add("--"+name, value)
 		}
 	}
 	return t

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"html/template"
 	"io"
+	"slices"
 	"strings"
 	"unicode"
 
@@ -17,13 +18,15 @@ import (
 //go:embed report.html
 var source string
 
-var report = template.Must(template.New("report").Funcs(template.FuncMap{"duration": format.Duration}).Parse(source))
+var report = template.Must(template.New("report").Funcs(template.FuncMap{
+	"duration": format.Duration, "bytes": format.Bytes, "count": format.Count[uint64], "plural": format.Plural[int], "some": result.Some,
+}).Parse(source))
 
 // A view has, as methods, what the template cannot make of a result.
 type view struct{ *result.Result }
 
-// A card is a main figure of the report. An outcome gives it a colour.
-type card struct {
+// A figure is a value with its label. An outcome gives it a colour.
+type figure struct {
 	Label, Value, Hint string
 	Outcome            result.Outcome
 }
@@ -68,7 +71,7 @@ const firstCounters = 6
 
 // Cards returns the main figures: the first counters, all faults, and two durations, which have no
 // outcome. A result that is not valid has nothing good.
-func (v view) Cards() (all []card) {
+func (v view) Cards() (all []figure) {
 	total := v.Total()
 	for i, c := range result.Counters {
 		n := c.Of(&total)
@@ -82,14 +85,14 @@ func (v view) Cards() (all []card) {
 		if c.Name == "early" && n > 0 {
 			c.Hint = "by up to " + format.Duration(total.EarliestBy)
 		}
-		all = append(all, card{c.Name, format.Count(n), c.Hint, outcome})
+		all = append(all, figure{c.Name, format.Count(n), c.Hint, outcome})
 	}
 	duration := func(name string, l *result.Latency) {
 		value := format.None
 		if l.Count() > 0 {
 			value = l.Text(0.99)
 		}
-		all = append(all, card{Label: name, Value: value, Hint: l.Spread()})
+		all = append(all, figure{Label: name, Value: value, Hint: l.Spread()})
 	}
 	duration("lateness of reaps, p99", &result.Latency{Corrected: total.Lateness})
 	duration("time to an answer, p99", total.AllLatency())
@@ -103,3 +106,40 @@ func outcomeOf(c result.Counter, n uint64) result.Outcome {
 	}
 	return c.Fault
 }
+
+// Columns returns the groups, and their sum if there are several.
+func (v view) Columns() []result.Group {
+	if len(v.Groups) < 2 {
+		return v.Groups
+	}
+	return append(slices.Clone(v.Groups), v.Total())
+}
+
+// A row is a counter with its values in all columns.
+type row struct {
+	result.Counter
+	Values []figure
+}
+
+// Rows returns the main counters, and the others that are not 0 everywhere.
+func (v view) Rows() (rows []row) {
+	columns := v.Columns()
+	for _, c := range result.Counters {
+		r, shown := row{Counter: c}, c.Main
+		for i := range columns {
+			n := c.Of(&columns[i])
+			r.Values = append(r.Values, figure{Label: columns[i].Name, Value: format.Count(n), Outcome: outcomeOf(c, n)})
+			shown = shown || n > 0
+		}
+		if shown {
+			rows = append(rows, r)
+		}
+	}
+	return rows
+}
+
+// ReaperBytes returns what the reaper adds to the memory of a connection.
+func (v view) ReaperBytes() float64 { return v.Costs.ServerBytes - v.Costs.BareBytes }
+
+// Memory returns the memory of a machine as text.
+func (v view) Memory(m result.Machine) string { return format.Bytes(float64(m.Memory)) }

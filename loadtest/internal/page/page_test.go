@@ -32,10 +32,10 @@ func storm() *result.Result {
 		},
 		Setup: result.Setup{
 			Targets: []string{"127.0.0.1:7000", "127.0.0.1:7001", "127.0.0.1:7002", "127.0.0.1:7003"}, Connections: 100_000, Clients: 4, Servers: 4,
-			Timeout: 30 * time.Second, Tick: 200 * time.Millisecond,
+			Timeout: 30 * time.Second, Tick: 200 * time.Millisecond, Flags: map[string]string{"jitter": "0.1", "bare": "false"},
 		},
 		Costs: &result.Costs{
-			Connections: 100_000, ServerBytes: 1312, ClientBytes: 2210, KernelBytes: 5890, BothEnds: true,
+			Connections: 100_000, ServerBytes: 1312, BareBytes: 800, ClientBytes: 2210, KernelBytes: 5890, BothEnds: true,
 			ServerCPU: 41 * time.Second, ClientCPU: 63 * time.Second,
 		},
 		Expectations: []result.Expectation{
@@ -213,12 +213,13 @@ func TestAllPartsAreShown(t *testing.T) {
 	for _, want := range []string{
 		"passed", "expected early&lt;=0, got 4", ">99,985</td>", ">15</td>", "by up to 3 ms",
 		"storm: 100,000 connections from 4 client processes to 4 launched servers",
-		"Expectations", "lateness.p99", "Why connections could not be opened", "connection refused", "1.28 KiB", "AMD EPYC 7B13",
+		"Expectations", "lateness.p99", "Why connections could not be opened", "connection refused", "1.28 KiB", ">512 B<", "AMD EPYC 7B13", ">--jitter<",
 		"split over 4", "--expect false-reaps==0", ">with a goodbye<", "living: answer, during", "living: raw answer, during", "15:09:26 UTC",
 		">during</title>", ">tick 200 ms</li>", "silent: lateness of reaps",
 	} {
 		require.True(t, strings.Contains(got, want), want)
 	}
+	require.NotContains(t, got, "--bare")
 	require.NotContains(t, got, `role="alert"`)
 }
 

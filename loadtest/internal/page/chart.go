@@ -10,8 +10,8 @@ import (
 	"github.com/idlewheel/idlewheel/loadtest/internal/format"
 )
 
-// A chart is lines over two axes. Without lines, Desc says why. Positions are percentages of the area between the axes, from its
-// upper left.
+// A chart is lines over two axes. Without lines, Desc says why. Positions are percentages of the
+// area between the axes, from its upper left.
 type chart struct {
 	Title, Desc  string
 	XAxis, YAxis axis

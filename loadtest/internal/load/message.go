@@ -21,28 +21,21 @@ type stamp struct {
 
 // Offsets in a stamped message.
 const (
-	numberAt   = 9
-	momentAt   = 18
-	checksumAt = 35
-	paddingAt  = 43
+	checksumAt = 32
+	paddingAt  = 40
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // write writes the stamp into a message that has its padding.
 func (s stamp) write(message []byte) {
-	var b [8]byte
-	putHex := func(at int, size int, v uint64) {
-		binary.BigEndian.PutUint64(b[:], v)
-		hex.Encode(message[at:], b[8-size:])
-		message[at+2*size] = ' '
-	}
-	putHex(0, 4, uint64(s.conn))
-	putHex(numberAt, 4, uint64(s.number))
-	putHex(momentAt, 8, uint64(s.moment))
-	last := message[paddingAt]
-	putHex(checksumAt, 4, uint64(checksum(message)))
-	message[paddingAt] = last // the end of the line, if there is no padding
+	var b [paddingAt / 2]byte
+	binary.BigEndian.PutUint32(b[0:], s.conn)
+	binary.BigEndian.PutUint32(b[4:], s.number)
+	binary.BigEndian.PutUint64(b[8:], uint64(s.moment))
+	hex.Encode(message, b[:checksumAt/2])
+	binary.BigEndian.PutUint32(b[checksumAt/2:], checksum(message))
+	hex.Encode(message[checksumAt:], b[checksumAt/2:])
 }
 
 func checksum(message []byte) uint32 {
@@ -50,16 +43,11 @@ func checksum(message []byte) uint32 {
 }
 
 // readStamp returns the stamp of a message, and false if the message is garbled.
-func readStamp(message []byte) (s stamp, ok bool) {
-	field := func(at, size int) uint64 {
-		var b [8]byte
-		_, err := hex.Decode(b[8-size:], message[at:at+2*size])
-		ok = ok && err == nil
-		return binary.BigEndian.Uint64(b[:])
-	}
-	ok = true
-	s = stamp{uint32(field(0, 4)), uint32(field(numberAt, 4)), int64(field(momentAt, 8))}
-	return s, uint32(field(checksumAt, 4)) == checksum(message) && ok
+func readStamp(message []byte) (stamp, bool) {
+	var b [paddingAt / 2]byte
+	_, err := hex.Decode(b[:], message[:paddingAt])
+	s := stamp{binary.BigEndian.Uint32(b[0:]), binary.BigEndian.Uint32(b[4:]), int64(binary.BigEndian.Uint64(b[8:]))}
+	return s, binary.BigEndian.Uint32(b[checksumAt/2:]) == checksum(message) && err == nil
 }
 
 // padding returns a line of the given size.

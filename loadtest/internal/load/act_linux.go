@@ -6,19 +6,24 @@ func (l *Loop) setDue(c *conn, index int32, at int64) {
 	l.due.push(entry{at, index})
 }
 
-// runDue runs the actions that are due.
+// runDue runs the actions that are due. It opens at most openBatch connections.
 func (l *Loop) runDue() {
-	for now := l.now(); ; {
+	for now, opened := l.now(), 0; opened < openBatch; {
 		e, ok := l.due.pop(now)
 		if !ok {
 			return
 		}
 		c := &l.conns[e.index]
-		if c.due != e.at || c.state == free {
+		if c.due != e.at {
+			continue
+		}
+		g := l.groups[c.group]
+		if c.state == free {
+			l.open(g, c, e.index)
+			opened++
 			continue
 		}
 		l.phases.delayed(now - e.at)
-		g := l.groups[c.group]
 		switch {
 		case c.state == connecting:
 			l.openFailed(g, c, e.index, "connect: no answer for "+l.plan.Patience.String())

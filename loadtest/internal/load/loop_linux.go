@@ -35,8 +35,9 @@ type Loop struct {
 	due       schedule
 	groups    []*group
 	addresses addresses
-	queue     queue
-	total     int // connections opened
+	openFrom  int64 // time at which the first of the connections is opened that are to be opened
+	begun     int   // connections since then that have a time for opening
+	total     int   // connections opened
 	phases    phases
 	ending    bool  // no messages are sent any more
 	endsAt    int64 // Run ends then, or when all messages are answered
@@ -72,7 +73,7 @@ func NewLoop(plan Plan, report func(Report)) (*Loop, error) {
 	for _, s := range plan.Specs {
 		total += s.Connections
 	}
-	l.conns, l.queue.indexes = make([]conn, 0, total), make([]int32, 0, total)
+	l.conns, l.due = make([]conn, 0, total), make(schedule, 0, total+total/4)
 	for _, s := range plan.Specs {
 		g := &group{Spec: s, first: len(l.conns), size: uint32(s.Size), message: padding(s.Size)}
 		if !g.stamped() {
@@ -87,10 +88,9 @@ func NewLoop(plan Plan, report func(Report)) (*Loop, error) {
 		}
 		l.groups = append(l.groups, g)
 		if !s.Deferred {
-			l.queue.add(g, l.now())
+			l.openGroup(g)
 		}
 	}
-	l.due = make(schedule, 0, len(l.conns)+len(l.conns)/4)
 	l.poller, err = newPoller()
 	return l, err
 }
@@ -129,7 +129,6 @@ func (l *Loop) Run(commands <-chan Command) error {
 			l.finish()
 			return nil
 		}
-		l.openDue()
 		l.runDue()
 		l.sayLastWords()
 		now := l.now()
@@ -155,9 +154,6 @@ func (l *Loop) now() int64 { return int64(time.Since(l.began)) }
 
 // wait waits until the next action is due, and handles the events that arrive before.
 func (l *Loop) wait(now, until int64) error {
-	if at, ok := l.queue.next(&l.plan); ok {
-		until = min(until, at)
-	}
 	if at, ok := l.due.next(); ok {
 		until = min(until, at)
 	}
@@ -212,7 +208,7 @@ func (l *Loop) execute(cmd Command) {
 	}
 	for _, g := range l.groups {
 		if g.Name == cmd.Open {
-			l.queue.add(g, l.now())
+			l.openGroup(g)
 		}
 		for index := g.first; index < g.first+g.Connections; index++ {
 			c := &l.conns[index]

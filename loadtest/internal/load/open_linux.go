@@ -9,61 +9,43 @@ import (
 	"github.com/idlewheel/idlewheel/loadtest/internal/result"
 )
 
-// A queue is the connections that are to be opened, in order.
-type queue struct {
-	indexes []int32
-	from    int64 // time at which the queue became non-empty
-	begun   int   // connections opened since then
-}
-
-// add adds the connections of a group.
-func (q *queue) add(g *group, now int64) {
-	if len(q.indexes) == 0 {
-		q.from, q.begun = now, 0
+// openGroup lets the connections of a group be opened. The rate rises again if all earlier ones had
+// their time.
+func (l *Loop) openGroup(g *group) {
+	if now := l.now(); l.openFrom+l.plan.opensAt(l.begun) < now {
+		l.openFrom, l.begun = now, 0
 	}
-	for n := range g.Connections {
-		q.indexes = append(q.indexes, int32(g.first+n))
+	for index := g.first; index < g.first+g.Connections; index++ {
+		l.openLater(&l.conns[index], int32(index))
 	}
 }
 
-// next returns when the next connection is to be opened, and false if the queue is empty.
-func (q *queue) next(plan *Plan) (int64, bool) {
-	if len(q.indexes) == 0 {
-		return 0, false
-	}
-	return q.from + plan.opensAt(q.begun), true
+// openLater lets a connection be opened at the next time. If that has passed, the connection does
+// not overtake the actions of others.
+func (l *Loop) openLater(c *conn, index int32) {
+	c.intended = l.openFrom + l.plan.opensAt(l.begun)
+	l.begun++
+	l.setDue(c, index, max(c.intended, l.now()))
 }
 
-// openDue opens the connections that are due, at most openBatch.
-func (l *Loop) openDue() {
-	for range openBatch {
-		at, ok := l.queue.next(&l.plan)
-		if !ok || at > l.now() || l.ending {
-			return
-		}
-		index := l.queue.indexes[0]
-		if l.queue.indexes = l.queue.indexes[1:]; len(l.queue.indexes) == 0 {
-			l.queue.indexes = nil
-		}
-		c := &l.conns[index]
-		if c.flags&silenced != 0 && l.groups[c.group].Behaviour == Churn { // the churn has ended
-			continue
-		}
-		l.phases.delayed(l.now() - at)
-		l.queue.begun++
-		l.total++
-		c.intended = at
-		l.connect(l.groups[c.group], c, index)
+// open opens a connection.
+func (l *Loop) open(g *group, c *conn, index int32) {
+	if l.ending || g.Behaviour == Churn && c.flags&silenced != 0 { // the churn has ended
+		return
+	}
+	l.phases.delayed(l.now() - c.intended)
+	if err := l.connect(g, c, index); err != nil {
+		l.openFailed(g, c, index, err.Error())
 	}
 }
 
 // connect starts to connect.
-func (l *Loop) connect(g *group, c *conn, index int32) {
+func (l *Loop) connect(g *group, c *conn, index int32) error {
+	l.total++
 	n := l.plan.First + l.total
 	fd, err := unix.Socket(l.addresses.family, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		l.openFailed(g, c, index, fmt.Sprintf("socket: %v", err))
-		return
+		return fmt.Errorf("socket: %w", err)
 	}
 	c.fd = int32(fd)
 	_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
@@ -73,22 +55,20 @@ func (l *Loop) connect(g *group, c *conn, index int32) {
 	if l.addresses.sources != nil {
 		_ = unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_BIND_ADDRESS_NO_PORT, 1)
 		if err := unix.Bind(fd, l.addresses.sources[n%len(l.addresses.sources)]); err != nil {
-			l.openFailed(g, c, index, fmt.Sprintf("bind to an address of %s: %v", l.plan.Source, err))
-			return
+			return fmt.Errorf("bind to an address of %s: %w", l.plan.Source, err)
 		}
 	}
 	c.lastSend = l.now()
 	err = unix.Connect(fd, l.addresses.targets[n%len(l.addresses.targets)])
 	if err != nil && err != unix.EINPROGRESS {
-		l.openFailed(g, c, index, fmt.Sprintf("connect: %v", err))
-		return
+		return fmt.Errorf("connect: %w", err)
 	}
 	c.state = connecting
 	if err := l.poller.control(unix.EPOLL_CTL_ADD, fd, unix.EPOLLOUT, index); err != nil {
-		l.openFailed(g, c, index, fmt.Sprintf("epoll_ctl: %v", err))
-		return
+		return fmt.Errorf("epoll_ctl: %w", err)
 	}
 	l.setDue(c, index, c.lastSend+int64(l.plan.Patience))
+	return nil
 }
 
 // onConnected handles the end of a connection attempt.
@@ -144,9 +124,9 @@ func (l *Loop) countFailure(g *group, why string) {
 	l.failures[why]++
 }
 
-// reopen puts a connection of a churn back into the queue.
+// reopen lets a connection of a churn be opened again.
 func (l *Loop) reopen(g *group, index int32) {
 	if g.Behaviour == Churn && l.conns[index].flags&silenced == 0 {
-		l.queue.indexes = append(l.queue.indexes, index)
+		l.openLater(&l.conns[index], index)
 	}
 }

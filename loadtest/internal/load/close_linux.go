@@ -19,8 +19,13 @@ func (l *Loop) onClosed(g *group, c *conn, index int32, err error) {
 	if err != nil || c.flags&reset != 0 {
 		g.counts.Reset++
 	}
-	l.countMissing(g, c)
 	dead, deadline := g.isDead(c), c.lastSend+int64(g.Timeout)
+	if c.flags&sentLate == 0 { // otherwise the missing answers are not the fault of the target
+		l.missAnswers(g, c, 0)
+		if !dead {
+			l.checkAnswers(g, c)
+		}
+	}
 	switch {
 	case c.flags&sentLate != 0:
 		g.counts.Starved++
@@ -38,24 +43,12 @@ func (l *Loop) onClosed(g *group, c *conn, index int32, err error) {
 	l.reopen(g, index)
 }
 
-// countMissing counts what is missing and wrong on a connection that the target has closed.
-func (l *Loop) countMissing(g *group, c *conn) {
-	switch {
-	case c.flags&sentLate != 0: // the missing answers are not the fault of the target
-	case !g.isDead(c):
-		l.checkAnswers(g, c)
-		l.missAnswers(g, c, 0)
-	default:
-		l.missAnswers(g, c, 0)
-		if c.flags&unexpected != 0 || c.read > 0 {
-			g.counts.Told++
-		}
-	}
-}
-
 // countReaped counts a dead connection that the target closed.
 func (l *Loop) countReaped(g *group, c *conn, now, deadline int64) {
 	g.counts.Reaped++
+	if c.flags&unexpected != 0 || c.read > 0 {
+		g.counts.Told++
+	}
 	if !g.Behaviour.living() && g.Behaviour != Silent {
 		result.Record(&g.counts.Lifetime, time.Duration(now-c.intended))
 	}

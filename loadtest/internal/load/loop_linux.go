@@ -166,11 +166,9 @@ func (l *Loop) wait(now, until int64) error {
 		return fmt.Errorf("epoll_wait: %w", err)
 	}
 	for _, ev := range l.poller.events[:n] {
-		if ev.Fd < 0 {
-			l.poller.woken()
-			continue
+		if ev.Fd >= 0 { // otherwise a wake
+			l.onEvent(&l.conns[ev.Fd], ev.Fd, ev.Events)
 		}
-		l.onEvent(&l.conns[ev.Fd], ev.Fd, ev.Events)
 	}
 	if n > 0 {
 		l.phases.delayed(l.now() - l.moments.handling)

@@ -28,7 +28,7 @@ func newPoller() (*poller, error) {
 	if p.wakeup, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
 		return nil, fmt.Errorf("eventfd: %w", err)
 	}
-	return p, p.control(unix.EPOLL_CTL_ADD, p.wakeup, unix.EPOLLIN, -1)
+	return p, p.control(unix.EPOLL_CTL_ADD, p.wakeup, unix.EPOLLIN|unix.EPOLLET, -1) // an event for each wake
 }
 
 func (p *poller) close() {
@@ -41,12 +41,6 @@ func (p *poller) wake() {
 	var one [8]byte
 	binary.NativeEndian.PutUint64(one[:], 1)
 	_, _ = unix.Write(p.wakeup, one[:])
-}
-
-// woken takes back wake.
-func (p *poller) woken() {
-	var count [8]byte
-	_, _ = unix.Read(p.wakeup, count[:])
 }
 
 // wait waits for some nanoseconds at most, and returns the number of events. The resolution is a

@@ -105,23 +105,14 @@ func (l *Loop) note(text string) {
 	}
 }
 
-// Run opens the connections and serves them until a Finish command or the end of commands. The
-// sender calls Wake after each command. Run closes all connections; its last Report has the
-// histograms.
+// Run opens the connections and serves them until a Finish command. The sender calls Wake after
+// each command. Run closes all connections; its last Report has the histograms.
 func (l *Loop) Run(commands <-chan Command) error {
 	defer l.poller.close()
 	for reported := l.now(); ; {
 		select {
-		case cmd, ok := <-commands:
-			switch {
-			case ok:
-				l.execute(cmd)
-			case l.ending:
-				commands = nil
-			default:
-				l.finish()
-				return nil
-			}
+		case cmd := <-commands:
+			l.execute(cmd)
 			continue
 		default:
 		}

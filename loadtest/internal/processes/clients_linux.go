@@ -50,15 +50,13 @@ func RunClient(in io.Reader, out io.Writer) error {
 	}
 	commands := make(chan load.Command, 16)
 	go func() { // ends with the process
-		defer close(commands)
-		for {
+		for finish := false; !finish; loop.Wake() {
 			var cmd load.Command
 			if input.Decode(&cmd) != nil {
-				loop.Wake()
-				return
+				cmd = load.Command{Finish: true}
 			}
+			finish = cmd.Finish
 			commands <- cmd
-			loop.Wake()
 		}
 	}()
 	return errors.Join(loop.Run(commands), failed)
@@ -72,7 +70,6 @@ type Clients struct {
 type client struct {
 	child
 	commands *json.Encoder
-	stdin    io.Closer
 
 	mu       sync.Mutex
 	last     load.Report       // guarded by mu
@@ -135,7 +132,7 @@ func startClient() (*client, error) {
 	if err != nil {
 		return nil, err
 	}
-	w.commands, w.stdin = json.NewEncoder(stdin), stdin
+	w.commands = json.NewEncoder(stdin)
 	var reports *json.Decoder
 	return w, w.start(cmd, func(output io.Reader) error {
 		reports = json.NewDecoder(output)
@@ -251,7 +248,6 @@ func (c *Clients) Finish(drain, within time.Duration) (result.Counts, error) {
 	var errs []error
 	var sum result.Counts
 	for i, w := range c.clients {
-		_ = w.stdin.Close()
 		<-w.done
 		sum.Add(&w.last.Counts)
 		if !w.finished {

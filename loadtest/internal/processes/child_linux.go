@@ -1,15 +1,19 @@
 package processes
 
 import (
+	"bufio"
 	"errors"
-	"io"
 	"os/exec"
 	"syscall"
 	"time"
 )
 
-// startTimeout limits the time that a process takes until it is ready.
-const startTimeout = 20 * time.Second
+const (
+	// startTimeout limits the time that a process takes until it is ready.
+	startTimeout = 20 * time.Second
+	// longestLine is the size in bytes of the longest line of output. A report has histograms.
+	longestLine = 1 << 30
+)
 
 // A child is a process that this program has started.
 type child struct {
@@ -18,13 +22,13 @@ type child struct {
 	err  error         // of Wait, once done is closed
 }
 
-// start starts a process. It is ready when ready returns, which begins to read its output. Then
-// listen reads the rest, in a goroutine.
+// start starts a process. read handles each line of its output: the first one, which says that it is
+// ready, and in a goroutine the others, until it returns an error.
 //
 // The child has a process group of its own: Ctrl-C on a terminal does not reach it, and the parent
 // ends it in an orderly way. The kernel kills the child when the thread that started it ends, so
 // the caller must be the main goroutine, locked to its thread.
-func (c *child) start(cmd *exec.Cmd, ready func(output io.Reader) error, listen func()) error {
+func (c *child) start(cmd *exec.Cmd, read func(line []byte) error) error {
 	c.cmd, c.done = cmd, make(chan struct{})
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	output, err := cmd.StdoutPipe()
@@ -36,13 +40,17 @@ func (c *child) start(cmd *exec.Cmd, ready func(output io.Reader) error, listen 
 	}
 	late := time.AfterFunc(startTimeout, c.kill)
 	defer late.Stop()
-	if err := ready(output); err != nil {
+	lines := bufio.NewScanner(output)
+	lines.Buffer(nil, longestLine)
+	lines.Scan()
+	if err := read(lines.Bytes()); err != nil {
 		c.kill()
 		return errors.Join(err, cmd.Wait())
 	}
 	go func() {
 		defer close(c.done)
-		listen()
+		for lines.Scan() && read(lines.Bytes()) == nil {
+		}
 		c.err = cmd.Wait()
 	}()
 	return nil

@@ -71,10 +71,9 @@ type client struct {
 	child
 	commands *json.Encoder
 
-	mu       sync.Mutex
-	last     load.Report       // guarded by mu
-	recent   *result.Histogram // guarded by mu; latency since it was taken
-	finished bool              // guarded by mu; last is the final report
+	mu     sync.Mutex
+	last   load.Report       // guarded by mu
+	recent *result.Histogram // guarded by mu; latency since it was taken
 }
 
 // Start starts n client processes. They wait for Begin. With apart the first one has the last
@@ -133,24 +132,19 @@ func startClient() (*client, error) {
 		return nil, err
 	}
 	w.commands = json.NewEncoder(stdin)
-	var reports *json.Decoder
-	return w, w.start(cmd, func(output io.Reader) error {
-		reports = json.NewDecoder(output)
-		if err := reports.Decode(&w.last); err != nil {
-			return fmt.Errorf("not ready: %w", err)
-		}
-		return nil
-	}, func() {
-		for {
-			var r load.Report
-			if reports.Decode(&r) != nil {
-				return
-			}
-			w.mu.Lock()
-			w.last, w.finished, w.recent = r, r.Last, result.Sum(w.recent, r.Recent)
-			w.mu.Unlock()
-		}
-	})
+	return w, w.start(cmd, w.read)
+}
+
+// read handles a report.
+func (w *client) read(line []byte) error {
+	var r load.Report
+	if err := json.Unmarshal(line, &r); err != nil {
+		return fmt.Errorf("not ready: %w", err)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.last, w.recent = r, result.Sum(w.recent, r.Recent)
+	return nil
 }
 
 // Pids returns the IDs of the client processes.
@@ -250,7 +244,7 @@ func (c *Clients) Finish(drain, within time.Duration) (result.Counts, error) {
 	for i, w := range c.clients {
 		<-w.done
 		sum.Add(&w.last.Counts)
-		if !w.finished {
+		if !w.last.Last {
 			missing := errors.New("its final report is missing, so its counts are incomplete")
 			errs = append(errs, fmt.Errorf("client process %d ended before the run: %w", i+1, errors.Join(w.err, missing)))
 		}

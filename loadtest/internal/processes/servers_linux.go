@@ -1,12 +1,10 @@
 package processes
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -29,6 +27,7 @@ type Servers struct {
 
 type server struct {
 	child
+	addr   string // of its listener
 	errs   tail
 	output []string // lines after the first, complete once it has ended
 }
@@ -55,49 +54,39 @@ func (s *Servers) Start(ctx context.Context, l Launch) error {
 				Package, err, bytes.TrimSpace(out))
 		}
 	}
+	if l.Count > 1 && !l.PortsEach {
+		l.Args = append(l.Args, "--share-port")
+	}
 	addr := "127.0.0.1:0"
 	for i := range l.Count {
-		at, err := s.start(l, addr)
-		if err != nil {
+		p, cmd := &server{}, exec.Command(l.Binary, append([]string{"serve", "--addr", addr}, l.Args...)...)
+		cmd.Stderr = &p.errs
+		if err := p.start(cmd, p.read); err != nil {
 			return fmt.Errorf("starting server %d of %d: %w", i+1, l.Count, err)
 		}
+		s.all = append(s.all, p)
 		if !l.PortsEach {
-			addr = at
+			addr = p.addr
 		}
 		if i == 0 || l.PortsEach {
-			s.Targets = append(s.Targets, at)
+			s.Targets = append(s.Targets, p.addr)
 		}
 	}
 	return nil
 }
 
-// start starts a server and waits until it listens.
-func (s *Servers) start(l Launch, addr string) (at string, err error) {
-	args := append([]string{"serve", "--addr", addr}, l.Args...)
-	if l.Count > 1 && !l.PortsEach {
-		args = append(args, "--share-port")
-	}
-	p, cmd := &server{}, exec.Command(l.Binary, args...)
-	cmd.Stderr = &p.errs
-	var lines *bufio.Scanner
-	err = p.start(cmd, func(output io.Reader) error {
-		lines = bufio.NewScanner(output)
-		lines.Scan()
-		line, found := strings.CutPrefix(lines.Text(), "listening on ")
-		at, _, _ = strings.Cut(line, ",")
-		if _, err := netip.ParseAddrPort(at); err != nil || !found {
-			return fmt.Errorf("no line about its listener: %s %s", lines.Text(), &p.errs)
-		}
+// read handles a line of output. The first one says where the server listens.
+func (p *server) read(line []byte) error {
+	if p.addr != "" {
+		p.output = append(p.output, string(line))
 		return nil
-	}, func() {
-		for lines.Scan() {
-			p.output = append(p.output, lines.Text())
-		}
-	})
-	if err == nil {
-		s.all = append(s.all, p)
 	}
-	return at, err
+	at, found := strings.CutPrefix(string(line), "listening on ")
+	p.addr, _, _ = strings.Cut(at, ",")
+	if _, err := netip.ParseAddrPort(p.addr); err != nil || !found {
+		return fmt.Errorf("no line about its listener: %s %s", line, &p.errs)
+	}
+	return nil
 }
 
 // Pids returns the IDs of the servers.

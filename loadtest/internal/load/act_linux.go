@@ -1,9 +1,9 @@
 package load
 
 // setDue sets the time of the next action of a connection, and cancels an earlier one.
-func (l *Loop) setDue(c *conn, index int32, at int64) {
+func (l *Loop) setDue(c *conn, at int64) {
 	c.due = at
-	l.due.push(entry{at, index})
+	l.due.push(entry{at, l.index(c)})
 }
 
 // runDue runs the actions that are due. It opens at most openBatch connections.
@@ -19,46 +19,46 @@ func (l *Loop) runDue() {
 		}
 		g := l.groups[c.group]
 		if c.state == free {
-			l.open(g, c, e.index)
+			l.open(g, c)
 			opened++
 			continue
 		}
 		l.phases.delayed(now - e.at)
 		switch {
 		case c.state == connecting:
-			l.openFailed(g, c, e.index, "connect: no answer for "+l.plan.Patience.String())
+			l.openFailed(g, c, "connect: no answer for "+l.plan.Patience.String())
 		case g.Behaviour == Churn:
 			g.counts.Unanswered++
 			l.missAnswers(g, c, 0)
 			g.counts.Ended++
 			g.counts.Open--
-			l.close(c, e.index, true)
-			l.reopen(g, e.index)
+			l.close(c, true)
+			l.reopen(g, c)
 		case c.flags&silenced == 0 && !l.ending:
-			l.act(g, c, e.index)
+			l.act(g, c)
 			if c.state == open {
-				l.setDue(c, e.index, g.next(c, now))
+				l.setDue(c, g.next(c, now))
 			}
 		}
 	}
 }
 
 // act is the action of a connection in each interval.
-func (l *Loop) act(g *group, c *conn, index int32) {
+func (l *Loop) act(g *group, c *conn) {
 	switch g.Behaviour {
 	case Heartbeat, HalfOpen:
-		l.sendMessage(g, c, index)
+		l.sendMessage(g, c)
 	case Trickle:
 		c.sent++
 		c.unsent++
-		l.flush(g, c, index)
+		l.flush(g, c)
 	case OneByte:
 		if c.wrote == 0 && c.unsent == 0 {
 			l.countMessage(g, c)
 		}
 		c.unsent++
-		l.flush(g, c, index)
+		l.flush(g, c)
 	case SlowReader:
-		l.readAvailable(g, c, index, slowChunk)
+		l.readAvailable(g, c, slowChunk)
 	}
 }

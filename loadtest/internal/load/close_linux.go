@@ -13,7 +13,7 @@ import (
 )
 
 // onClosed handles a close by the target; err is nil after a FIN.
-func (l *Loop) onClosed(g *group, c *conn, index int32, err error) {
+func (l *Loop) onClosed(g *group, c *conn, err error) {
 	now := l.now()
 	g.counts.Open--
 	if err != nil || c.flags&reset != 0 {
@@ -37,10 +37,10 @@ func (l *Loop) onClosed(g *group, c *conn, index int32, err error) {
 		g.counts.Starved++ // this process did not send its message in time
 	default:
 		g.counts.Lost++
-		g.counts.Said = cmp.Or(g.counts.Said, strings.TrimSpace(string(l.parts[index])))
+		g.counts.Said = cmp.Or(g.counts.Said, strings.TrimSpace(string(l.parts[c])))
 	}
-	l.close(c, index, false)
-	l.reopen(g, index)
+	l.close(c, false)
+	l.reopen(g, c)
 }
 
 // countReaped counts a dead connection that the target closed.
@@ -65,12 +65,12 @@ func (l *Loop) countReaped(g *group, c *conn, now, deadline int64) {
 }
 
 // close closes a connection, with a RST if hard is set.
-func (l *Loop) close(c *conn, index int32, hard bool) {
+func (l *Loop) close(c *conn, hard bool) {
 	if c.fd < 0 {
 		return
 	}
 	if c.read > 0 {
-		delete(l.parts, index)
+		delete(l.parts, c)
 	}
 	if hard {
 		_ = unix.SetsockoptLinger(int(c.fd), unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
@@ -81,7 +81,7 @@ func (l *Loop) close(c *conn, index int32, hard bool) {
 
 // vanish closes a connection without sending a packet, as if the machine lost its power
 // (TCP_REPAIR). Without CAP_NET_ADMIN the connection stays open and silent.
-func (l *Loop) vanish(g *group, c *conn, index int32) {
+func (l *Loop) vanish(g *group, c *conn) {
 	if c.state != open {
 		return
 	}
@@ -92,7 +92,7 @@ func (l *Loop) vanish(g *group, c *conn, index int32) {
 	g.counts.Open--
 	g.counts.Vanished++
 	l.missAnswers(g, c, math.MaxInt64) // they are no fault of the target
-	l.close(c, index, false)
+	l.close(c, false)
 }
 
 // silence makes a connection stop sending.

@@ -12,7 +12,7 @@ const (
 
 // lastWords are connections that are to send one message and then nothing, in order.
 type lastWords struct {
-	queue   []int32
+	queue   []*conn
 	unheard int   // sent ones without an answer
 	heardAt int64 // when the last answer came, or the first message was sent that waits
 }
@@ -35,21 +35,20 @@ func (w *lastWords) heard(c *conn, now int64) {
 }
 
 // saveLastWord lets a connection send its last message as soon as the target has answered others.
-func (l *Loop) saveLastWord(g *group, c *conn, index int32) {
+func (l *Loop) saveLastWord(g *group, c *conn) {
 	if c.state != open {
 		l.silence(g, c)
 		return
 	}
 	c.due = never // its next message is the last one
-	l.words.queue = append(l.words.queue, index)
+	l.words.queue = append(l.words.queue, c)
 }
 
 // sayLastWords sends last messages.
 func (l *Loop) sayLastWords() {
 	for l.words.mayGoOn(l.now()) {
-		index := l.words.queue[0]
+		c := l.words.queue[0]
 		l.words.queue = l.words.queue[1:]
-		c := &l.conns[index]
 		g := l.groups[c.group]
 		l.silence(g, c)
 		if c.state != open {
@@ -60,6 +59,6 @@ func (l *Loop) sayLastWords() {
 		}
 		l.words.unheard++
 		c.flags |= unheard
-		l.sendMessage(g, c, index)
+		l.sendMessage(g, c)
 	}
 }

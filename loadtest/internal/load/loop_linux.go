@@ -44,7 +44,7 @@ type Loop struct {
 	words     lastWords
 	moments   moments
 	buf       []byte
-	parts     map[int32][]byte // of incomplete messages with a stamp, by connection
+	parts     map[*conn][]byte // of incomplete messages with a stamp, by connection
 	failures  result.Failures
 	notes     []string
 	recent    *result.Histogram // latency since the last report
@@ -56,15 +56,15 @@ type group struct {
 	counts  result.Group
 	message []byte // the present message if it has a stamp, otherwise repeated ones
 	size    uint32
-	first   int // index of its first connection
+	conns   []conn // a part of those of the Loop
 }
 
 // NewLoop returns a Loop for a plan, or an error if its targets are of two families or a system
 // call fails. Run calls report with each Report.
 func NewLoop(plan Plan, report func(Report)) (*Loop, error) {
 	l := &Loop{plan: plan, report: report, began: time.Now(), buf: make([]byte, readChunk), failures: result.Failures{}}
-	l.phases = phases{list: []phase{{name: "open"}}, delays: map[string]*result.Histogram{}}
-	l.parts, l.recent = map[int32][]byte{}, result.NewCoarse()
+	l.phases = []phase{{name: "open"}}
+	l.parts, l.recent = map[*conn][]byte{}, result.NewCoarse()
 	var err error
 	if l.addresses, err = resolve(&plan); err != nil {
 		return nil, err
@@ -75,7 +75,7 @@ func NewLoop(plan Plan, report func(Report)) (*Loop, error) {
 	}
 	l.conns, l.due = make([]conn, 0, total), make(schedule, 0, total+total/4)
 	for _, s := range plan.Specs {
-		g := &group{Spec: s, first: len(l.conns), size: uint32(s.Size), message: padding(s.Size)}
+		g := &group{Spec: s, size: uint32(s.Size), message: padding(s.Size)}
 		if !g.stamped() {
 			g.message = repeated(g.message)
 			if s.Behaviour.Echoes() {
@@ -86,6 +86,7 @@ func NewLoop(plan Plan, report func(Report)) (*Loop, error) {
 		for range s.Connections {
 			l.conns = append(l.conns, conn{fd: -1, group: uint8(len(l.groups)), number: uint32(plan.First + len(l.conns))})
 		}
+		g.conns = l.conns[len(l.conns)-s.Connections:]
 		l.groups = append(l.groups, g)
 		if !s.Deferred {
 			l.openGroup(g)
@@ -143,6 +144,9 @@ func (l *Loop) Run(commands <-chan Command) error {
 
 func (l *Loop) now() int64 { return int64(time.Since(l.began)) }
 
+// index returns the index of a connection in conns.
+func (l *Loop) index(c *conn) int32 { return int32(c.number) - int32(l.plan.First) }
+
 // wait waits until the next action is due, and handles the events that arrive before.
 func (l *Loop) wait(now, until int64) error {
 	if at, ok := l.due.next(); ok {
@@ -158,7 +162,7 @@ func (l *Loop) wait(now, until int64) error {
 	}
 	for _, ev := range l.poller.events[:n] {
 		if ev.Fd >= 0 { // otherwise a wake
-			l.onEvent(&l.conns[ev.Fd], ev.Fd, ev.Events)
+			l.onEvent(&l.conns[ev.Fd], ev.Events)
 		}
 	}
 	if n > 0 {
@@ -167,22 +171,22 @@ func (l *Loop) wait(now, until int64) error {
 	return nil
 }
 
-func (l *Loop) onEvent(c *conn, index int32, events uint32) {
+func (l *Loop) onEvent(c *conn, events uint32) {
 	g := l.groups[c.group]
 	if c.state == connecting {
-		l.onConnected(g, c, index)
+		l.onConnected(g, c)
 		if c.state != open {
 			return
 		}
 	}
 	switch {
 	case events&(unix.EPOLLHUP|unix.EPOLLERR) != 0, g.Behaviour.reads() && events&(unix.EPOLLIN|unix.EPOLLRDHUP) != 0:
-		l.readAvailable(g, c, index, readChunk)
+		l.readAvailable(g, c, readChunk)
 	case events&unix.EPOLLRDHUP != 0: // a slow reader may never read the end
-		l.onClosed(g, c, index, nil)
+		l.onClosed(g, c, nil)
 	}
 	if c.state == open && events&unix.EPOLLOUT != 0 {
-		l.flush(g, c, index)
+		l.flush(g, c)
 	}
 }
 
@@ -199,16 +203,16 @@ func (l *Loop) execute(cmd Command) {
 		if g.Name == cmd.Open {
 			l.openGroup(g)
 		}
-		for index := g.first; index < g.first+g.Connections; index++ {
-			c := &l.conns[index]
+		for i := range g.conns {
+			c := &g.conns[i]
 			switch g.Name {
 			case cmd.LastMessage:
-				l.saveLastWord(g, c, int32(index))
+				l.saveLastWord(g, c)
 			case cmd.Silence:
 				l.silence(g, c)
 			case cmd.Vanish:
 				l.silence(g, c)
-				l.vanish(g, c, int32(index))
+				l.vanish(g, c)
 			}
 		}
 	}
@@ -233,8 +237,8 @@ func (l *Loop) isOver() bool {
 // finish closes all connections and sends the last report.
 func (l *Loop) finish() {
 	now := l.now()
-	for index := range l.conns {
-		c := &l.conns[index]
+	for i := range l.conns {
+		c := &l.conns[i]
 		g := l.groups[c.group]
 		switch c.state {
 		case free:
@@ -250,7 +254,7 @@ func (l *Loop) finish() {
 			l.missAnswers(g, c, l.plan.Patience)
 			g.counts.Ended++
 		}
-		l.close(c, int32(index), true)
+		l.close(c, true)
 	}
 	l.report(l.summary(true))
 }
@@ -265,8 +269,12 @@ func (l *Loop) summary(last bool) Report {
 		r.Groups = append(r.Groups, of)
 	}
 	if last {
-		r.OwnDelay = l.phases.delays
-		delete(r.OwnDelay, "")
+		r.OwnDelay = map[string]*result.Histogram{}
+		for _, p := range l.phases {
+			if p.name != "" && p.delay != nil {
+				r.OwnDelay[p.name] = result.Sum(r.OwnDelay[p.name], p.delay)
+			}
+		}
 	}
 	if l.recent.Count() > 0 {
 		r.Recent, l.recent = l.recent, result.NewCoarse()

@@ -223,11 +223,11 @@ func TestTargetsOfTwoFamiliesAreRefused(t *testing.T) {
 }
 
 func TestAnInstantBelongsToOnePhase(t *testing.T) {
-	p := phases{list: []phase{{"open", 0}, {"hold", 100}, {"", 200}}}
+	p := phases{{"open", 0, nil}, {"hold", 100, nil}, {"", 200, nil}}
 	for at, want := range map[int64]string{-1: "open", 0: "open", 99: "open", 100: "hold", 199: "hold", 200: "", 1000: ""} {
 		require.Equal(t, want, p.at(at), at)
 	}
-	require.Empty(t, p.present())
+	require.Empty(t, p.present().name)
 }
 
 // TestSinceWhenEventsShouldHaveBeenHandled has waits that begin 10 ms after the start of the loop.

@@ -15,32 +15,32 @@ func (l *Loop) openGroup(g *group) {
 	if now := l.now(); l.openFrom+l.plan.opensAt(l.begun) < now {
 		l.openFrom, l.begun = now, 0
 	}
-	for index := g.first; index < g.first+g.Connections; index++ {
-		l.openLater(&l.conns[index], int32(index))
+	for i := range g.conns {
+		l.openLater(&g.conns[i])
 	}
 }
 
 // openLater lets a connection be opened at the next time. If that has passed, the connection does
 // not overtake the actions of others.
-func (l *Loop) openLater(c *conn, index int32) {
+func (l *Loop) openLater(c *conn) {
 	c.intended = l.openFrom + l.plan.opensAt(l.begun)
 	l.begun++
-	l.setDue(c, index, max(c.intended, l.now()))
+	l.setDue(c, max(c.intended, l.now()))
 }
 
 // open opens a connection.
-func (l *Loop) open(g *group, c *conn, index int32) {
+func (l *Loop) open(g *group, c *conn) {
 	if l.ending || g.Behaviour == Churn && c.flags&silenced != 0 { // the churn has ended
 		return
 	}
 	l.phases.delayed(l.now() - c.intended)
-	if err := l.connect(g, c, index); err != nil {
-		l.openFailed(g, c, index, err.Error())
+	if err := l.connect(g, c); err != nil {
+		l.openFailed(g, c, err.Error())
 	}
 }
 
 // connect starts to connect.
-func (l *Loop) connect(g *group, c *conn, index int32) error {
+func (l *Loop) connect(g *group, c *conn) error {
 	l.total++
 	n := l.plan.First + l.total
 	fd, err := unix.Socket(l.addresses.family, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
@@ -64,21 +64,22 @@ func (l *Loop) connect(g *group, c *conn, index int32) error {
 		return fmt.Errorf("connect: %w", err)
 	}
 	c.state = connecting
-	if err := l.poller.control(unix.EPOLL_CTL_ADD, fd, unix.EPOLLOUT, index); err != nil {
+	c.flags |= wantWrite // until it is connected
+	if err := l.watch(g, c, unix.EPOLL_CTL_ADD); err != nil {
 		return fmt.Errorf("epoll_ctl: %w", err)
 	}
-	l.setDue(c, index, c.lastSend+int64(l.plan.Patience))
+	l.setDue(c, c.lastSend+int64(l.plan.Patience))
 	return nil
 }
 
 // onConnected handles the end of a connection attempt.
-func (l *Loop) onConnected(g *group, c *conn, index int32) {
+func (l *Loop) onConnected(g *group, c *conn) {
 	errno, err := unix.GetsockoptInt(int(c.fd), unix.SOL_SOCKET, unix.SO_ERROR)
 	if err == nil && errno != 0 {
 		err = unix.Errno(errno)
 	}
 	if err != nil {
-		l.openFailed(g, c, index, fmt.Sprintf("connect: %v", err))
+		l.openFailed(g, c, fmt.Sprintf("connect: %v", err))
 		return
 	}
 	now := l.now()
@@ -93,29 +94,28 @@ func (l *Loop) onConnected(g *group, c *conn, index int32) {
 		c.base += int64((randomUnit(uint64(c.number)) + g.Jitter) * float64(g.Interval))
 		c.base += g.grid()
 	}
-	l.poller.watch(c, index, g.Behaviour.reads())
 	switch {
 	case l.ending:
 	case g.Behaviour == Silent, g.Behaviour == PingPong, g.Behaviour == Churn:
-		l.sendMessage(g, c, index)
+		l.sendMessage(g, c)
 	case !g.Behaviour.reads():
 		c.unsent = endless
-		l.flush(g, c, index)
 	}
+	l.flush(g, c)
 	switch {
 	case c.state != open:
 	case g.Behaviour == Churn:
-		l.setDue(c, index, now+int64(l.plan.Patience))
+		l.setDue(c, now+int64(l.plan.Patience))
 	case g.Interval > 0 && g.Behaviour != Silent && g.Behaviour != Mute:
-		l.setDue(c, index, g.next(c, now))
+		l.setDue(c, g.next(c, now))
 	}
 }
 
 // openFailed closes a connection that could not be opened.
-func (l *Loop) openFailed(g *group, c *conn, index int32, why string) {
-	l.close(c, index, false)
+func (l *Loop) openFailed(g *group, c *conn, why string) {
+	l.close(c, false)
 	l.countFailure(g, why)
-	l.reopen(g, index)
+	l.reopen(g, c)
 }
 
 // countFailure counts a connection that could not be opened.
@@ -125,8 +125,8 @@ func (l *Loop) countFailure(g *group, why string) {
 }
 
 // reopen lets a connection of a churn be opened again.
-func (l *Loop) reopen(g *group, index int32) {
-	if g.Behaviour == Churn && l.conns[index].flags&silenced == 0 {
-		l.openLater(&l.conns[index], index)
+func (l *Loop) reopen(g *group, c *conn) {
+	if g.Behaviour == Churn && c.flags&silenced == 0 {
+		l.openLater(c)
 	}
 }

@@ -8,34 +8,28 @@ import (
 
 // A phase is a part of the run. The time after the last one, which has no name, is for answers.
 type phase struct {
-	name string
-	from int64
+	name  string
+	from  int64
+	delay *result.Histogram // how late this process was
 }
 
-// phases are the phases until now, in order, and how late this process was in each of them.
-type phases struct {
-	list   []phase
-	delays map[string]*result.Histogram // by phase
-}
+// phases are the phases until now, in order.
+type phases []phase
 
-// present returns the name of the present phase.
-func (p *phases) present() string { return p.list[len(p.list)-1].name }
+// present returns the present phase.
+func (p phases) present() *phase { return &p[len(p)-1] }
 
 // at returns the name of the phase at an instant.
-func (p *phases) at(at int64) string {
-	i := len(p.list) - 1
-	for i > 0 && p.list[i].from > at {
+func (p phases) at(at int64) string {
+	i := len(p) - 1
+	for i > 0 && p[i].from > at {
 		i--
 	}
-	return p.list[i].name
+	return p[i].name
 }
 
 // delayed records that this process did something later than it was due.
-func (p *phases) delayed(by int64) {
-	of := p.delays[p.present()]
-	result.Record(&of, time.Duration(by))
-	p.delays[p.present()] = of
-}
+func (p phases) delayed(by int64) { result.Record(&p.present().delay, time.Duration(by)) }
 
 // begin begins a phase, and counts the messages of the last one that wait for an answer.
 func (l *Loop) begin(name string) {
@@ -43,13 +37,13 @@ func (l *Loop) begin(name string) {
 		c := &l.conns[i]
 		if g := l.groups[c.group]; c.state == open && g.Behaviour.Echoes() {
 			for k := c.answered; k < c.whole(g.size); k++ {
-				if of := l.phases.at(g.begins(c, k, c.lastSend)); of == l.phases.present() && of != "" {
+				if of := l.phases.at(g.begins(c, k, c.lastSend)); of == l.phases.present().name && of != "" {
 					g.exchange(of).Outstanding++
 				}
 			}
 		}
 	}
-	l.phases.list = append(l.phases.list, phase{name, l.now()})
+	l.phases = append(l.phases, phase{name: name, from: l.now()})
 }
 
 func (g *group) latency(phase string) *result.Latency {

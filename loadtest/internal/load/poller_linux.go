@@ -62,22 +62,8 @@ func (p *poller) wait(atMost int64) (int, error) {
 	}
 }
 
-// watch updates the events of an open connection that wait returns.
-func (p *poller) watch(c *conn, index int32, reads bool) {
-	events := uint32(unix.EPOLLRDHUP)
-	if reads {
-		events |= unix.EPOLLIN
-	}
-	if c.flags&wantWrite != 0 {
-		events |= unix.EPOLLOUT
-	}
-	if err := p.control(unix.EPOLL_CTL_MOD, int(c.fd), events, index); err != nil {
-		panic("BUG: epoll_ctl: " + err.Error())
-	}
-}
-
 // control calls epoll_ctl. The event is a field because a local one would be allocated per call.
-func (p *poller) control(op, fd int, events uint32, index int32) error {
-	p.event = unix.EpollEvent{Events: events, Fd: index}
+func (p *poller) control(op, fd int, events uint32, id int32) error {
+	p.event = unix.EpollEvent{Events: events, Fd: id}
 	return unix.EpollCtl(p.fd, op, fd, &p.event)
 }

@@ -8,12 +8,12 @@ import (
 )
 
 // readAvailable reads all data, or at most one chunk if the connection is slow.
-func (l *Loop) readAvailable(g *group, c *conn, index int32, atMost int) {
+func (l *Loop) readAvailable(g *group, c *conn, atMost int) {
 	for c.state == open {
 		n, err := unix.Read(int(c.fd), l.buf[:atMost])
 		switch {
 		case n > 0:
-			l.onReceived(g, c, index, l.buf[:n])
+			l.onReceived(g, c, l.buf[:n])
 			if n < atMost || !g.Behaviour.reads() {
 				return // epoll reports the rest
 			}
@@ -21,34 +21,34 @@ func (l *Loop) readAvailable(g *group, c *conn, index int32, atMost int) {
 		case err == unix.EAGAIN:
 			return
 		default:
-			l.onClosed(g, c, index, err)
+			l.onClosed(g, c, err)
 		}
 	}
 }
 
 // onReceived checks received bytes.
-func (l *Loop) onReceived(g *group, c *conn, index int32, b []byte) {
+func (l *Loop) onReceived(g *group, c *conn, b []byte) {
 	for len(b) > 0 && c.state == open && g.Behaviour.Echoes() && c.flags&unexpected == 0 {
 		n := min(len(b), int(g.size-c.read))
 		if g.stamped() {
-			l.onStamped(g, c, index, b[:n])
+			l.onStamped(g, c, b[:n])
 		} else {
-			l.onEqual(g, c, index, b[:n])
+			l.onEqual(g, c, b[:n])
 		}
 		b = b[n:]
 	}
 }
 
 // onStamped handles a message with a stamp, or a part of one.
-func (l *Loop) onStamped(g *group, c *conn, index int32, b []byte) {
+func (l *Loop) onStamped(g *group, c *conn, b []byte) {
 	if len(b) < int(g.size) {
-		b = append(l.parts[index], b...)
-		l.parts[index] = b
+		b = append(l.parts[c], b...)
+		l.parts[c] = b
 		if c.read = uint32(len(b)); c.read < g.size {
 			return
 		}
 		c.read = 0
-		delete(l.parts, index)
+		delete(l.parts, c)
 	}
 	s, ok := readStamp(b)
 	switch {
@@ -63,24 +63,24 @@ func (l *Loop) onStamped(g *group, c *conn, index int32, b []byte) {
 		for ; c.answered < s.number; c.answered++ {
 			l.giveUp(g, c, c.answered)
 		}
-		l.onAnswer(g, c, index, s.moment)
+		l.onAnswer(g, c, s.moment)
 	}
 }
 
 // onEqual compares a part of a message with the one that all messages equal.
-func (l *Loop) onEqual(g *group, c *conn, index int32, b []byte) {
+func (l *Loop) onEqual(g *group, c *conn, b []byte) {
 	if c.answered == c.sent || !slices.Equal(b, g.message[c.read:int(c.read)+len(b)]) {
 		c.flags |= unexpected
 		return
 	}
 	if c.read += uint32(len(b)); c.read == g.size {
 		c.read = 0
-		l.onAnswer(g, c, index, c.lastSend)
+		l.onAnswer(g, c, c.lastSend)
 	}
 }
 
 // onAnswer counts the answer to the oldest unanswered message, which was sent at the given time.
-func (l *Loop) onAnswer(g *group, c *conn, index int32, sent int64) {
+func (l *Loop) onAnswer(g *group, c *conn, sent int64) {
 	now := l.now()
 	intended, phase := g.intended(c, c.answered, sent), l.phases.at(g.begins(c, c.answered, sent))
 	raw := now - sent
@@ -95,7 +95,7 @@ func (l *Loop) onAnswer(g *group, c *conn, index int32, sent int64) {
 	if phase != "" {
 		g.counts.Answers++
 		g.exchange(phase).Answered++
-		if now := l.phases.present(); now != "" {
+		if now := l.phases.present().name; now != "" {
 			g.exchange(now).Arrived++
 		}
 		of := g.latency(phase)
@@ -106,11 +106,11 @@ func (l *Loop) onAnswer(g *group, c *conn, index int32, sent int64) {
 	switch {
 	case c.flags&silenced != 0:
 	case g.Behaviour == PingPong && !l.ending:
-		l.sendMessage(g, c, index)
+		l.sendMessage(g, c)
 	case g.Behaviour == Churn:
 		g.counts.Ended++
 		g.counts.Open--
-		l.close(c, index, g.counts.Ended%2 == 0)
-		l.reopen(g, index)
+		l.close(c, g.counts.Ended%2 == 0)
+		l.reopen(g, c)
 	}
 }

@@ -5,10 +5,10 @@ import (
 )
 
 // sendMessage sends one message.
-func (l *Loop) sendMessage(g *group, c *conn, index int32) {
+func (l *Loop) sendMessage(g *group, c *conn) {
 	l.countMessage(g, c)
 	c.unsent += int64(g.size)
-	l.flush(g, c, index)
+	l.flush(g, c)
 }
 
 // countMessage counts a message that begins.
@@ -26,10 +26,10 @@ func (l *Loop) countMessage(g *group, c *conn) {
 const maxWrites = 16
 
 // flush sends unsent bytes until the kernel takes no more or maxWrites is reached.
-func (l *Loop) flush(g *group, c *conn, index int32) {
+func (l *Loop) flush(g *group, c *conn) {
 	for n := 0; c.unsent > 0; n++ {
 		if n == maxWrites {
-			l.wantWrite(g, c, index)
+			l.wantWrite(g, c, true)
 			return
 		}
 		before := l.now()
@@ -41,7 +41,7 @@ func (l *Loop) flush(g *group, c *conn, index int32) {
 		n, err := unix.Write(int(c.fd), g.unsent(c, before))
 		switch {
 		case err == unix.EAGAIN:
-			l.wantWrite(g, c, index)
+			l.wantWrite(g, c, true)
 			return
 		case err == unix.EINTR:
 			continue
@@ -49,17 +49,14 @@ func (l *Loop) flush(g *group, c *conn, index int32) {
 			// The connection is closed. After a FIN, data from the target is still readable.
 			c.unsent = 0
 			c.flags |= reset
-			l.readAvailable(g, c, index, readChunk)
+			l.readAvailable(g, c, readChunk)
 			return
 		}
 		c.lastSend = before
 		c.unsent -= int64(n)
 		c.wrote = uint32((int(c.wrote) + n) % int(g.size))
 	}
-	if c.flags&wantWrite != 0 {
-		c.flags &^= wantWrite
-		l.poller.watch(c, index, g.Behaviour.reads())
-	}
+	l.wantWrite(g, c, false)
 }
 
 // unsent returns the next bytes to send.
@@ -77,10 +74,25 @@ func (g *group) unsent(c *conn, now int64) []byte {
 	return g.message[from:min(from+c.unsent, int64(g.size))]
 }
 
-// wantWrite makes epoll report when the connection is writable.
-func (l *Loop) wantWrite(g *group, c *conn, index int32) {
-	if c.flags&wantWrite == 0 {
-		c.flags |= wantWrite
-		l.poller.watch(c, index, g.Behaviour.reads())
+// wantWrite makes epoll report when the connection is writable, or no longer report it.
+func (l *Loop) wantWrite(g *group, c *conn, want bool) {
+	if want == (c.flags&wantWrite != 0) {
+		return
 	}
+	c.flags ^= wantWrite
+	if err := l.watch(g, c, unix.EPOLL_CTL_MOD); err != nil {
+		panic("BUG: epoll_ctl: " + err.Error())
+	}
+}
+
+// watch makes epoll report the events of a connection.
+func (l *Loop) watch(g *group, c *conn, op int) error {
+	events := uint32(unix.EPOLLRDHUP)
+	if g.Behaviour.reads() {
+		events |= unix.EPOLLIN
+	}
+	if c.flags&wantWrite != 0 {
+		events |= unix.EPOLLOUT
+	}
+	return l.poller.control(op, int(c.fd), events, l.index(c))
 }

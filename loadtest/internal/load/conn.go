@@ -1,6 +1,9 @@
 package load
 
-import "math"
+import (
+	"math"
+	"math/rand/v2"
+)
 
 // A conn is one connection. It takes 80 bytes, and a process may have 20,000 of them.
 type conn struct {
@@ -76,11 +79,7 @@ func (s *Spec) next(c *conn, now int64) int64 {
 	}
 }
 
-// randomUnit returns a pseudorandom number from 0 to 1 that depends on n only (splitmix64 of
-// Steele, Lea and Flood).
-func randomUnit(n uint64) float64 {
-	n += 0x9e3779b97f4a7c15
-	n = (n ^ n>>30) * 0xbf58476d1ce4e5b9
-	n = (n ^ n>>27) * 0x94d049bb133111eb
-	return float64((n^n>>31)>>11) / (1 << 53)
+// randomUnit returns a pseudorandom number from 0 to 1 that depends on a and b only.
+func randomUnit(a, b uint32) float64 {
+	return float64(rand.NewPCG(uint64(a), uint64(b)).Uint64()>>11) / (1 << 53)
 }

@@ -70,7 +70,7 @@ func (s *Spec) stamped() bool { return s.Behaviour.Echoes() && s.Size >= minStam
 func (s *Spec) messageTime(c *conn, k uint32) int64 {
 	at := c.base + int64(k)*int64(s.Interval)
 	if s.Jitter > 0 {
-		at += int64((2*randomUnit(uint64(c.number)<<32|uint64(k)) - 1) * s.Jitter * float64(s.Interval))
+		at += int64((2*randomUnit(c.number, k+1) - 1) * s.Jitter * float64(s.Interval))
 	}
 	return at - at%s.grid()
 }

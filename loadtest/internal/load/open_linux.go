@@ -91,7 +91,7 @@ func (l *Loop) onConnected(g *group, c *conn) {
 	c.intended, c.base = now, now
 	if g.Interval > 0 {
 		// Heartbeats are spread over the interval, and none is due before now.
-		c.base += int64((randomUnit(uint64(c.number)) + g.Jitter) * float64(g.Interval))
+		c.base += int64((randomUnit(c.number, 0) + g.Jitter) * float64(g.Interval))
 		c.base += g.grid()
 	}
 	switch {

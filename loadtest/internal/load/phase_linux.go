@@ -31,16 +31,11 @@ func (p phases) at(at int64) string {
 // delayed records that this process did something later than it was due.
 func (p phases) delayed(by int64) { result.Record(&p.present().delay, time.Duration(by)) }
 
-// begin begins a phase, and counts the messages of the last one that wait for an answer.
+// begin begins a phase, and counts the messages of the last one that have no answer.
 func (l *Loop) begin(name string) {
-	for i := range l.conns {
-		c := &l.conns[i]
-		if g := l.groups[c.group]; c.state == open && g.Behaviour.Echoes() {
-			for k := c.answered; k < c.whole(g.size); k++ {
-				if of := l.phases.at(g.begins(c, k, c.lastSend)); of == l.phases.present().name && of != "" {
-					g.exchange(of).Outstanding++
-				}
-			}
+	for _, g := range l.groups {
+		if e := g.counts.Exchanges[l.phases.present().name]; e != nil {
+			e.Outstanding = e.Sent - e.Answered
 		}
 	}
 	l.phases = append(l.phases, phase{name: name, from: l.now()})

@@ -41,10 +41,8 @@ type Spec struct {
 	Interval    time.Duration // between actions
 	Jitter      float64       // largest deviation as a part of Interval, 0 to 0.5
 	Size        int           // bytes of a message, with the newline at its end; at least 2
-	// Timeout is the idle timeout of the target, or 0 if it is unknown or does not apply.
-	Timeout time.Duration
-	// Deferred groups are opened by a Command.
-	Deferred bool
+	Timeout     time.Duration // idle timeout of the target; 0 if it is unknown or does not apply
+	Deferred    bool          // it is opened by a Command
 	// Apart groups have a client process of their own, so that other groups do not slow them down.
 	Apart bool
 }
@@ -91,22 +89,18 @@ func (b Behaviour) reads() bool { return b != SlowReader && b != ZeroWindow }
 // Echoes reports whether the connection expects the bytes it has sent.
 func (b Behaviour) Echoes() bool { return b.living() || b == Silent }
 
-// A Command changes what a loop does. It has one field set, or Finish and Drain.
+// A Command changes what a loop does. It has one field set, or Finish and Drain. Open, Silence,
+// LastMessage and Vanish are the name of a group.
 type Command struct {
-	// Phase is the name of the phase that begins. Latencies count for it from now on.
-	Phase string `json:",omitempty"`
-	// Open is the name of a deferred group to open.
-	Open string `json:",omitempty"`
-	// Silence is the name of a group that stops sending.
-	Silence string `json:",omitempty"`
-	// LastMessage is the name of a group that sends one message now and then stops.
-	LastMessage string `json:",omitempty"`
-	// Vanish is the name of a group. Its connections end without a packet, as if the machine lost
-	// its power.
-	Vanish string `json:",omitempty"`
+	Phase       string // begins the phase of this name; latencies count for it from now on
+	Open        string // opens a deferred group
+	Silence     string // makes a group stop sending
+	LastMessage string // makes a group send one message now and then stop
+	// Vanish ends connections without a packet, as if the machine lost its power.
+	Vanish string
 	// Finish ends the loop, when all messages are answered or the time Drain is over.
-	Finish bool          `json:",omitempty"`
-	Drain  time.Duration `json:",omitempty"`
+	Finish bool
+	Drain  time.Duration
 }
 
 // A Report has the counts of a loop so far. Only the last one has the histograms of the groups, and

@@ -157,13 +157,12 @@ func (c *Clients) Pids() (pids []int) {
 
 // Begin sends each client process its part of the plan.
 func (c *Clients) Begin(plan load.Plan) error {
-	var errs []error
 	for i, part := range split(plan, len(c.clients)) {
 		if err := c.clients[i].commands.Encode(part); err != nil {
-			errs = append(errs, fmt.Errorf("client process %d: %w", i+1, err))
+			return fmt.Errorf("client process %d: %w", i+1, err)
 		}
 	}
-	return errors.Join(errs...)
+	return nil
 }
 
 // split divides a plan into n equal parts. If it has groups that are apart, the first part has

@@ -32,11 +32,8 @@ func resolve(plan *Plan) (a addresses, err error) {
 		return a, nil
 	}
 	prefix := netip.MustParsePrefix(plan.Source)
-	addr := prefix.Masked().Addr()
-	for range max(plan.Sources, 1) {
-		if addr = addr.Next(); !prefix.Contains(addr) {
-			break
-		}
+	addr := prefix.Masked().Addr().Next()
+	for ; prefix.Contains(addr) && len(a.sources) < max(plan.Sources, 1); addr = addr.Next() {
 		a.sources = append(a.sources, sockaddr(netip.AddrPortFrom(addr, 0)))
 	}
 	if len(a.sources) == 0 { // the prefix has a single address

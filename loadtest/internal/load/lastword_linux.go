@@ -17,14 +17,6 @@ type lastWords struct {
 	heardAt int64 // when the last answer came, or the first message was sent that waits
 }
 
-// mayGoOn reports whether the next one may be sent.
-func (w *lastWords) mayGoOn(now int64) bool {
-	if now > w.heardAt+int64(hearing) {
-		w.unheard = 0
-	}
-	return len(w.queue) > 0 && w.unheard < maxUnheard
-}
-
 // heard notes that the target has answered all messages of a connection.
 func (w *lastWords) heard(c *conn, now int64) {
 	if c.flags&unheard != 0 && c.answered == c.sent {
@@ -34,30 +26,27 @@ func (w *lastWords) heard(c *conn, now int64) {
 	}
 }
 
-// saveLastWord lets a connection send its last message as soon as the target has answered others.
-func (l *Loop) saveLastWord(g *group, c *conn) {
-	if c.state != open {
-		l.silence(g, c)
-		return
-	}
-	c.due = never // its next message is the last one
-	l.words.queue = append(l.words.queue, c)
-}
-
-// sayLastWords sends last messages.
+// sayLastWords sends last messages, until too many wait for an answer.
 func (l *Loop) sayLastWords() {
-	for l.words.mayGoOn(l.now()) {
-		c := l.words.queue[0]
-		l.words.queue = l.words.queue[1:]
+	for w := &l.words; len(w.queue) > 0; {
+		now := l.now()
+		if now > w.heardAt+int64(hearing) {
+			w.unheard = 0
+		}
+		if w.unheard == maxUnheard {
+			return
+		}
+		c := w.queue[0]
+		w.queue = w.queue[1:]
 		g := l.groups[c.group]
 		l.silence(g, c)
 		if c.state != open {
 			continue
 		}
-		if l.words.unheard == 0 {
-			l.words.heardAt = l.now()
+		if w.unheard == 0 {
+			w.heardAt = now
 		}
-		l.words.unheard++
+		w.unheard++
 		c.flags |= unheard
 		l.sendMessage(g, c)
 	}

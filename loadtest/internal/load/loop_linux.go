@@ -149,8 +149,8 @@ func (l *Loop) index(c *conn) int32 { return int32(c.number) - int32(l.plan.Firs
 
 // wait waits until the next action is due, and handles the events that arrive before.
 func (l *Loop) wait(now, until int64) error {
-	if at, ok := l.due.next(); ok {
-		until = min(until, at)
+	if len(l.due) > 0 {
+		until = min(until, l.due[0].at)
 	}
 	n, err := l.poller.wait(max(until-now, 0))
 	l.moments.woke(l.now(), now, until, n == maxEvents)
@@ -207,7 +207,10 @@ func (l *Loop) execute(cmd Command) {
 			c := &g.conns[i]
 			switch g.Name {
 			case cmd.LastMessage:
-				l.saveLastWord(g, c)
+				if c.state == open {
+					c.due = never // its next message is the last one
+				}
+				l.words.queue = append(l.words.queue, c)
 			case cmd.Silence:
 				l.silence(g, c)
 			case cmd.Vanish:

@@ -6,7 +6,7 @@ type entry struct {
 	index int32
 }
 
-// A schedule is a binary heap of entries. It may hold stale entries; Loop.runDue skips them.
+// A schedule is a binary heap of entries, the earliest first. It may hold stale entries; Loop.runDue skips them.
 type schedule []entry
 
 func (s *schedule) push(e entry) {
@@ -47,12 +47,4 @@ func (s *schedule) pop(now int64) (entry, bool) {
 		i = child
 	}
 	return first, true
-}
-
-// next returns when the earliest entry is due, and false if the schedule is empty.
-func (s schedule) next() (int64, bool) {
-	if len(s) == 0 {
-		return 0, false
-	}
-	return s[0].at, true
 }

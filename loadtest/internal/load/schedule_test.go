@@ -18,10 +18,8 @@ func TestScheduleIsInOrder(t *testing.T) {
 		want = append(want, at)
 	}
 	slices.Sort(want)
-	first, ok := s.next()
-	require.True(t, ok)
-	require.Equal(t, want[0], first)
-	_, ok = s.pop(want[0] - 1)
+	require.Equal(t, want[0], s[0].at)
+	_, ok := s.pop(want[0] - 1)
 	require.False(t, ok, "nothing is due yet")
 	var got []int64
 	for {
@@ -32,8 +30,7 @@ func TestScheduleIsInOrder(t *testing.T) {
 		got = append(got, e.at)
 	}
 	require.Equal(t, want, got)
-	_, ok = s.next()
-	require.False(t, ok)
+	require.Empty(t, s)
 }
 
 func TestMessageTimesKeepOrderAndDistance(t *testing.T) {

@@ -50,28 +50,20 @@ type Spec struct {
 // A Behaviour defines what an open connection does.
 type Behaviour string
 
+// A connection of each Behaviour sends:
 const (
-	// Heartbeat sends a message per interval, whether or not the last one was answered.
-	Heartbeat Behaviour = "heartbeat"
-	// PingPong sends the next message as soon as the last one is answered.
-	PingPong Behaviour = "ping-pong"
-	// OneByte sends messages byte by byte, one byte per interval.
-	OneByte Behaviour = "one-byte"
-	// HalfOpen is a Heartbeat until a Command makes it vanish.
-	HalfOpen Behaviour = "half-open"
+	Heartbeat  Behaviour = "heartbeat"   // a message per interval, answered or not
+	PingPong   Behaviour = "ping-pong"   // the next message as soon as the last one is answered
+	OneByte    Behaviour = "one-byte"    // messages byte by byte, one byte per interval
+	HalfOpen   Behaviour = "half-open"   // as a Heartbeat, until a Command makes it vanish
+	Silent     Behaviour = "silent"      // one message and then nothing
+	Mute       Behaviour = "mute"        // nothing at all
+	Trickle    Behaviour = "trickle"     // a byte per interval, and never a complete message
+	SlowReader Behaviour = "slow-reader" // as much as it can, and reads little per interval
+	ZeroWindow Behaviour = "zero-window" // as much as it can, and reads nothing
 	// Churn sends a message and closes after the answer, by FIN and RST in turn. A new connection
 	// replaces it.
 	Churn Behaviour = "churn"
-	// Silent sends one message and then nothing.
-	Silent Behaviour = "silent"
-	// Mute sends nothing at all.
-	Mute Behaviour = "mute"
-	// Trickle sends a byte per interval and never completes a message.
-	Trickle Behaviour = "trickle"
-	// SlowReader sends as much as it can, and reads little per interval.
-	SlowReader Behaviour = "slow-reader"
-	// ZeroWindow sends as much as it can, and reads nothing.
-	ZeroWindow Behaviour = "zero-window"
 )
 
 // living reports whether a target should keep such a connection open.

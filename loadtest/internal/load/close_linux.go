@@ -111,7 +111,8 @@ func (g *group) isDead(c *conn) bool { return c.flags&silenced != 0 || !g.Behavi
 func (l *Loop) checkAnswers(g *group, c *conn) {
 	waited := int64(0)
 	if g.Behaviour.Echoes() && c.answered < c.whole(g.size) {
-		waited = l.now() - g.intended(c, c.answered, c.lastSend)
+		_, intended := g.times(c, c.answered, c.lastSend)
+		waited = l.now() - intended
 	}
 	switch {
 	case c.flags&unexpected != 0 && c.answered < c.sent:
@@ -137,8 +138,9 @@ func (l *Loop) missAnswers(g *group, c *conn, least time.Duration) {
 // giveUp records how long a message waited for an answer that will not come. Without this a target
 // that hangs would look fast. It returns the wait, and the phase of the message if it had one.
 func (l *Loop) giveUp(g *group, c *conn, k uint32) (waited time.Duration, phase string) {
-	waited = time.Duration(l.now() - g.intended(c, k, c.lastSend))
-	if phase = l.phases.at(g.begins(c, k, c.lastSend)); phase != "" {
+	began, intended := g.times(c, k, c.lastSend)
+	waited = time.Duration(l.now() - intended)
+	if phase = l.phases.at(began); phase != "" {
 		result.Record(&g.latency(phase).Unanswered, waited)
 	}
 	return waited, phase

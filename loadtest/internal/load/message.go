@@ -75,24 +75,17 @@ func (s *Spec) messageTime(c *conn, k uint32) int64 {
 	return at - at%s.grid()
 }
 
-// intended returns when message k of a connection was to be sent. It was sent at the given time at
-// the latest.
-func (s *Spec) intended(c *conn, k uint32, sent int64) int64 {
+// times returns when message k of a connection was to begin, and when its last byte was to be sent.
+// It was sent at the given time at the latest.
+func (s *Spec) times(c *conn, k uint32, sent int64) (begin, end int64) {
 	switch s.Behaviour {
 	case Heartbeat, HalfOpen:
-		return min(s.messageTime(c, k), sent) // a LastMessage is sent before its time
-	case OneByte: // the time of its last byte
-		return c.base + (int64(k+1)*int64(s.Size)-1)*int64(s.Interval)
+		sent = min(sent, s.messageTime(c, k)) // a LastMessage is sent before its time
+	case OneByte:
+		begin = c.base + int64(k)*int64(s.Size)*int64(s.Interval)
+		return begin, begin + int64(s.Size-1)*int64(s.Interval)
 	}
-	return sent
-}
-
-// begins returns when message k of a connection was to begin, as intended.
-func (s *Spec) begins(c *conn, k uint32, sent int64) int64 {
-	if s.Behaviour == OneByte {
-		return c.base + int64(k)*int64(s.Size)*int64(s.Interval)
-	}
-	return s.intended(c, k, sent)
+	return sent, sent
 }
 
 // grid returns the distance between the times of sends. Messages of several connections share such

@@ -1,7 +1,7 @@
 package load
 
 import (
-	"slices"
+	"bytes"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -30,26 +30,37 @@ func (l *Loop) readAvailable(g *group, c *conn, atMost int) {
 func (l *Loop) onReceived(g *group, c *conn, b []byte) {
 	for len(b) > 0 && c.state == open && g.Behaviour.Echoes() && c.flags&unexpected == 0 {
 		n := min(len(b), int(g.size-c.read))
-		if g.stamped() {
-			l.onStamped(g, c, b[:n])
-		} else {
-			l.onEqual(g, c, b[:n])
-		}
+		l.onPart(g, c, b[:n])
 		b = b[n:]
 	}
 }
 
-// onStamped handles a message with a stamp, or a part of one.
-func (l *Loop) onStamped(g *group, c *conn, b []byte) {
+// onPart handles an answer, or a part of one.
+func (l *Loop) onPart(g *group, c *conn, b []byte) {
 	if len(b) < int(g.size) {
 		b = append(l.parts[c], b...)
 		l.parts[c] = b
-		if c.read = uint32(len(b)); c.read < g.size {
-			return
-		}
+		c.read = uint32(len(b))
+	}
+	switch {
+	case !g.stamped() && (c.answered == c.sent || !bytes.HasPrefix(g.message, b)):
+		c.flags |= unexpected
+		return
+	case len(b) < int(g.size):
+		return
+	case c.read > 0:
 		c.read = 0
 		delete(l.parts, c)
 	}
+	if g.stamped() {
+		l.onStamped(g, c, b)
+	} else {
+		l.onAnswer(g, c, c.lastSend)
+	}
+}
+
+// onStamped handles an answer with a stamp.
+func (l *Loop) onStamped(g *group, c *conn, b []byte) {
 	s, ok := readStamp(b)
 	switch {
 	case !ok, s.conn == c.number && s.number >= c.sent:
@@ -67,23 +78,11 @@ func (l *Loop) onStamped(g *group, c *conn, b []byte) {
 	}
 }
 
-// onEqual compares a part of a message with the one that all messages equal.
-func (l *Loop) onEqual(g *group, c *conn, b []byte) {
-	if c.answered == c.sent || !slices.Equal(b, g.message[c.read:int(c.read)+len(b)]) {
-		c.flags |= unexpected
-		return
-	}
-	if c.read += uint32(len(b)); c.read == g.size {
-		c.read = 0
-		l.onAnswer(g, c, c.lastSend)
-	}
-}
-
 // onAnswer counts the answer to the oldest unanswered message, which was sent at the given time.
 func (l *Loop) onAnswer(g *group, c *conn, sent int64) {
 	now := l.now()
-	intended, phase := g.intended(c, c.answered, sent), l.phases.at(g.begins(c, c.answered, sent))
-	raw := now - sent
+	began, intended := g.times(c, c.answered, sent)
+	phase, raw := l.phases.at(began), now-sent
 	if c.answered+1 < c.sent && !g.stamped() { // the time is that of a later message
 		raw = now - intended
 	}

@@ -14,7 +14,8 @@ func (l *Loop) sendMessage(g *group, c *conn) {
 // countMessage counts a message that begins.
 func (l *Loop) countMessage(g *group, c *conn) {
 	c.sent++
-	if phase := l.phases.at(g.begins(c, c.sent-1, l.now())); phase != "" {
+	began, _ := g.times(c, c.sent-1, l.now())
+	if phase := l.phases.at(began); phase != "" {
 		g.counts.Messages++
 		if g.Behaviour.Echoes() {
 			g.exchange(phase).Sent++

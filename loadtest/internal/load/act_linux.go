@@ -34,8 +34,7 @@ func (l *Loop) runDue() {
 			l.missAnswers(g, c, 0)
 			g.counts.Ended++
 			g.counts.Open--
-			l.close(c, true)
-			l.reopen(g, c)
+			l.close(g, c, true)
 		case c.flags&silenced == 0 && !l.ending:
 			l.act(g, c)
 			if c.state == open {

@@ -39,8 +39,7 @@ func (l *Loop) onClosed(g *group, c *conn, err error) {
 		g.counts.Lost++
 		g.counts.Said = cmp.Or(g.counts.Said, strings.TrimSpace(string(l.parts[c])))
 	}
-	l.close(c, false)
-	l.reopen(g, c)
+	l.close(g, c, false)
 }
 
 // countReaped counts a dead connection that the target closed.
@@ -64,19 +63,17 @@ func (l *Loop) countReaped(g *group, c *conn, now, deadline int64) {
 	result.Record(&g.counts.Lateness, time.Duration(min(now, max(l.moments.certain, deadline))-deadline))
 }
 
-// close closes a connection, with a RST if hard is set.
-func (l *Loop) close(c *conn, hard bool) {
-	if c.fd < 0 {
-		return
-	}
-	if c.read > 0 {
-		delete(l.parts, c)
-	}
+// close closes a connection, with a RST if hard is set. One of a churn will be opened again.
+func (l *Loop) close(g *group, c *conn, hard bool) {
+	delete(l.parts, c)
 	if hard {
 		_ = unix.SetsockoptLinger(int(c.fd), unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
 	}
 	_ = unix.Close(int(c.fd))
 	*c = conn{fd: -1, group: c.group, number: c.number, flags: c.flags & silenced}
+	if g.Behaviour == Churn && c.flags&silenced == 0 {
+		l.openLater(c)
+	}
 }
 
 // vanish closes a connection without sending a packet, as if the machine lost its power
@@ -92,7 +89,7 @@ func (l *Loop) vanish(g *group, c *conn) {
 	g.counts.Open--
 	g.counts.Vanished++
 	l.missAnswers(g, c, math.MaxInt64) // they are no fault of the target
-	l.close(c, false)
+	l.close(g, c, false)
 }
 
 // silence makes a connection stop sending.

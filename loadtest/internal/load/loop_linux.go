@@ -243,10 +243,8 @@ func (l *Loop) finish() {
 		c := &l.conns[i]
 		g := l.groups[c.group]
 		switch c.state {
-		case free:
-			continue
 		case connecting:
-			l.countFailure(g, "still connecting when the run ended")
+			l.openFailed(g, c, "still connecting when the run ended")
 		case open:
 			if !g.isDead(c) {
 				l.checkAnswers(g, c)
@@ -255,8 +253,8 @@ func (l *Loop) finish() {
 			}
 			l.missAnswers(g, c, l.plan.Patience)
 			g.counts.Ended++
+			l.close(g, c, true)
 		}
-		l.close(c, true)
 	}
 	l.report(l.summary(true))
 }

@@ -113,24 +113,11 @@ func (l *Loop) onConnected(g *group, c *conn) {
 	}
 }
 
-// openFailed closes a connection that could not be opened.
+// openFailed counts and closes a connection that could not be opened.
 func (l *Loop) openFailed(g *group, c *conn, why string) {
-	l.close(c, false)
-	l.countFailure(g, why)
-	l.reopen(g, c)
-}
-
-// countFailure counts a connection that could not be opened.
-func (l *Loop) countFailure(g *group, why string) {
 	g.counts.OpenFailed++
 	l.failures[why]++
-}
-
-// reopen lets a connection of a churn be opened again.
-func (l *Loop) reopen(g *group, c *conn) {
-	if g.Behaviour == Churn && c.flags&silenced == 0 {
-		l.openLater(c)
-	}
+	l.close(g, c, false)
 }
 
 // addresses are those of the targets and of this side.

@@ -109,7 +109,6 @@ func (l *Loop) onAnswer(g *group, c *conn, sent int64) {
 	case g.Behaviour == Churn:
 		g.counts.Ended++
 		g.counts.Open--
-		l.close(c, g.counts.Ended%2 == 0)
-		l.reopen(g, c)
+		l.close(g, c, g.counts.Ended%2 == 0)
 	}
 }

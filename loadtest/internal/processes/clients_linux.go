@@ -102,11 +102,9 @@ func pin(last bool) (restore func()) {
 	if unix.SchedGetaffinity(0, &before) != nil || before.Count() < 2 {
 		return func() {}
 	}
-	end := 0
-	for cpu := range len(before) * 64 {
-		if before.IsSet(cpu) {
-			end = cpu
-		}
+	end := len(before) * 64
+	for !before.IsSet(end) {
+		end--
 	}
 	if after = before; last {
 		after.Zero()

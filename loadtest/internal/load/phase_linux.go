@@ -35,7 +35,7 @@ func (p phases) delayed(by int64) { result.Record(&p.present().delay, time.Durat
 func (l *Loop) begin(name string) {
 	for _, g := range l.groups {
 		if e := g.counts.Exchanges[l.phases.present().name]; e != nil {
-			e.Outstanding = e.Sent - e.Answered
+			e.Outstanding = e.Sent - min(e.Answered, e.Sent) // one may be sent later than it began
 		}
 	}
 	l.phases = append(l.phases, phase{name: name, from: l.now()})

@@ -31,23 +31,25 @@ type Loop struct {
 	began  time.Time
 	poller *poller
 
-	conns     []conn
-	due       schedule
-	groups    []*group
-	addresses addresses
-	openFrom  int64 // time at which the first of the connections is opened that are to be opened
-	begun     int   // connections since then that have a time for opening
-	total     int   // connections opened
-	phases    phases
-	ending    bool  // no messages are sent any more
-	endsAt    int64 // Run ends then, or when all messages are answered
-	words     lastWords
-	moments   moments
-	buf       []byte
-	parts     map[*conn][]byte // of incomplete messages with a stamp, by connection
-	failures  result.Failures
-	notes     []string
-	recent    *result.Histogram // latency since the last report
+	conns    []conn
+	due      schedule
+	groups   []*group
+	family   int // of the addresses
+	targets  []unix.Sockaddr
+	sources  []unix.Sockaddr // nil if the kernel chooses
+	openFrom int64           // time at which the first of the connections is opened that are to be opened
+	begun    int             // connections since then that have a time for opening
+	total    int             // connections opened
+	phases   phases
+	ending   bool  // no messages are sent any more
+	endsAt   int64 // Run ends then, or when all messages are answered
+	words    lastWords
+	moments  moments
+	buf      []byte
+	parts    map[*conn][]byte // of incomplete messages with a stamp, by connection
+	failures result.Failures
+	notes    []string
+	recent   *result.Histogram // latency since the last report
 }
 
 // A group is a Spec and its counts.
@@ -65,8 +67,7 @@ func NewLoop(plan Plan, report func(Report)) (*Loop, error) {
 	l := &Loop{plan: plan, report: report, began: time.Now(), buf: make([]byte, readChunk), failures: result.Failures{}}
 	l.phases = []phase{{name: "open"}}
 	l.parts, l.recent = map[*conn][]byte{}, result.NewCoarse()
-	var err error
-	if l.addresses, err = resolve(&plan); err != nil {
+	if err := l.resolve(); err != nil {
 		return nil, err
 	}
 	total := 0
@@ -92,6 +93,7 @@ func NewLoop(plan Plan, report func(Report)) (*Loop, error) {
 			l.openGroup(g)
 		}
 	}
+	var err error
 	l.poller, err = newPoller()
 	return l, err
 }

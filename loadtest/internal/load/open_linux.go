@@ -45,7 +45,7 @@ func (l *Loop) open(g *group, c *conn) {
 func (l *Loop) connect(g *group, c *conn) error {
 	l.total++
 	n := l.plan.First + l.total
-	fd, err := unix.Socket(l.addresses.family, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	fd, err := unix.Socket(l.family, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("socket: %w", err)
 	}
@@ -54,14 +54,14 @@ func (l *Loop) connect(g *group, c *conn) error {
 	if !g.Behaviour.reads() {
 		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, 4096)
 	}
-	if l.addresses.sources != nil {
+	if l.sources != nil {
 		_ = unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_BIND_ADDRESS_NO_PORT, 1)
-		if err := unix.Bind(fd, l.addresses.sources[n%len(l.addresses.sources)]); err != nil {
+		if err := unix.Bind(fd, l.sources[n%len(l.sources)]); err != nil {
 			return fmt.Errorf("bind to an address of %s: %w", l.plan.Source, err)
 		}
 	}
 	c.lastSend = l.now()
-	err = unix.Connect(fd, l.addresses.targets[n%len(l.addresses.targets)])
+	err = unix.Connect(fd, l.targets[n%len(l.targets)])
 	if err != nil && err != unix.EINPROGRESS {
 		return fmt.Errorf("connect: %w", err)
 	}
@@ -120,39 +120,32 @@ func (l *Loop) openFailed(g *group, c *conn, why string) {
 	l.close(g, c, false)
 }
 
-// addresses are those of the targets and of this side.
-type addresses struct {
-	targets []unix.Sockaddr
-	sources []unix.Sockaddr // nil if the kernel chooses
-	family  int
-}
-
 // resolve parses the addresses of the targets and sources, which are valid.
-func resolve(plan *Plan) (a addresses, err error) {
-	for _, t := range plan.Targets {
+func (l *Loop) resolve() error {
+	for _, t := range l.plan.Targets {
 		addr := netip.MustParseAddrPort(t)
-		a.targets = append(a.targets, sockaddr(addr))
-		family := unix.AF_INET
-		if !addr.Addr().Unmap().Is4() {
-			family = unix.AF_INET6
+		family := unix.AF_INET6
+		if addr.Addr().Unmap().Is4() {
+			family = unix.AF_INET
 		}
-		if a.family != 0 && a.family != family {
-			return a, errors.New("targets mix IPv4 and IPv6")
+		if l.family != 0 && l.family != family {
+			return errors.New("targets mix IPv4 and IPv6")
 		}
-		a.family = family
+		l.family = family
+		l.targets = append(l.targets, sockaddr(addr))
 	}
-	if plan.Source == "" {
-		return a, nil
+	if l.plan.Source == "" {
+		return nil
 	}
-	prefix := netip.MustParsePrefix(plan.Source)
+	prefix := netip.MustParsePrefix(l.plan.Source)
 	addr := prefix.Masked().Addr().Next()
-	for ; prefix.Contains(addr) && len(a.sources) < max(plan.Sources, 1); addr = addr.Next() {
-		a.sources = append(a.sources, sockaddr(netip.AddrPortFrom(addr, 0)))
+	for ; prefix.Contains(addr) && len(l.sources) < max(l.plan.Sources, 1); addr = addr.Next() {
+		l.sources = append(l.sources, sockaddr(netip.AddrPortFrom(addr, 0)))
 	}
-	if len(a.sources) == 0 { // the prefix has a single address
-		a.sources = append(a.sources, sockaddr(netip.AddrPortFrom(prefix.Addr(), 0)))
+	if len(l.sources) == 0 { // the prefix has a single address
+		l.sources = append(l.sources, sockaddr(netip.AddrPortFrom(prefix.Addr(), 0)))
 	}
-	return a, nil
+	return nil
 }
 
 func sockaddr(a netip.AddrPort) unix.Sockaddr {

@@ -1,8 +1,6 @@
 package load
 
-import (
-	"golang.org/x/sys/unix"
-)
+import "golang.org/x/sys/unix"
 
 // sendMessage sends one message.
 func (l *Loop) sendMessage(g *group, c *conn) {
@@ -28,11 +26,7 @@ const maxWrites = 16
 
 // flush sends unsent bytes until the kernel takes no more or maxWrites is reached.
 func (l *Loop) flush(g *group, c *conn) {
-	for n := 0; c.unsent > 0; n++ {
-		if n == maxWrites {
-			l.wantWrite(g, c, true)
-			return
-		}
+	for writes := 0; c.unsent > 0 && writes < maxWrites; writes++ {
 		before := l.now()
 		if g.Timeout > 0 && before >= c.lastSend+int64(g.Timeout) {
 			// The target may have closed the connection, and a successful write would hide that.
@@ -40,13 +34,13 @@ func (l *Loop) flush(g *group, c *conn) {
 			c.lateMessage = c.sent
 		}
 		n, err := unix.Write(int(c.fd), g.unsent(c, before))
-		switch {
-		case err == unix.EAGAIN:
-			l.wantWrite(g, c, true)
-			return
-		case err == unix.EINTR:
+		if err == unix.EAGAIN {
+			break
+		}
+		if err == unix.EINTR {
 			continue
-		case err != nil:
+		}
+		if err != nil {
 			// The connection is closed. After a FIN, data from the target is still readable.
 			c.unsent = 0
 			c.flags |= reset
@@ -57,7 +51,7 @@ func (l *Loop) flush(g *group, c *conn) {
 		c.unsent -= int64(n)
 		c.wrote = uint32((int(c.wrote) + n) % int(g.size))
 	}
-	l.wantWrite(g, c, false)
+	l.wantWrite(g, c, c.unsent > 0)
 }
 
 // unsent returns the next bytes to send.

@@ -37,7 +37,7 @@ type Loop struct {
 	family   int // of the addresses
 	targets  []unix.Sockaddr
 	sources  []unix.Sockaddr // nil if the kernel chooses
-	openFrom int64           // time at which the first of the connections is opened that are to be opened
+	openFrom int64           // time at which the first of some connections is to be opened
 	begun    int             // connections since then that have a time for opening
 	total    int             // connections opened
 	phases   phases

@@ -29,7 +29,8 @@ func newPoller() (*poller, error) {
 	if p.wakeup, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
 		return nil, fmt.Errorf("eventfd: %w", err)
 	}
-	return p, p.control(unix.EPOLL_CTL_ADD, p.wakeup, unix.EPOLLIN|unix.EPOLLET, -1) // an event for each wake
+	// With EPOLLET each wake is an event, and nothing has to read the counter.
+	return p, p.control(unix.EPOLL_CTL_ADD, p.wakeup, unix.EPOLLIN|unix.EPOLLET, -1)
 }
 
 func (p *poller) close() {

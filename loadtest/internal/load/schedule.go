@@ -6,7 +6,8 @@ type entry struct {
 	index int32
 }
 
-// A schedule is a binary heap of entries, the earliest first. It may hold stale entries; Loop.runDue skips them.
+// A schedule is a binary heap of entries, the earliest first. It may hold stale entries, which
+// Loop.runDue skips.
 type schedule []entry
 
 func (s *schedule) push(e entry) {

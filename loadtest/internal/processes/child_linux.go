@@ -22,8 +22,8 @@ type child struct {
 	err  error         // of Wait, once done is closed
 }
 
-// start starts a process. read handles each line of its output: the first one, which says that it is
-// ready, and in a goroutine the others, until it returns an error.
+// start starts a process. read handles each line of its output: the first one, which says that the
+// process is ready, and in a goroutine the others, until read returns an error.
 //
 // The child has a process group of its own: Ctrl-C on a terminal does not reach it, and the parent
 // ends it in an orderly way. The kernel kills the child when the thread that started it ends, so

@@ -1,6 +1,6 @@
 # CI runs .ci/run, which calls some of these targets.
 
-.PHONY: release demo test long oldest others narrow race lint fmt bench fuzz cross attack load scale million simulate model mutants sample ci
+.PHONY: release demo test long oldest others narrow race lint fmt bench figures fuzz cross attack load scale million simulate model mutants sample ci
 
 # The versions of development tools are in a module of their own.
 TOOL = tool -modfile=$(CURDIR)/tools/go.mod
@@ -35,6 +35,8 @@ mutants: ; go -C mutants run .
 # make sample SAMPLE='-seed 7 -n 50 -run ^server/'
 sample: ; go -C mutants run ./sample $(SAMPLE)
 bench: ; go test ./idle ./idlenet -run '^$$' -bench . -count 6 | tee bench.out && go $(TOOL) benchstat -col /handler bench.out
+# All tables of bench/results; make figures FIGURES=--quick checks that everything works.
+figures: ; go -C bench run . $(FIGURES) && go -C bench run ./alternatives $(FIGURES)
 attack: ; IDLEWHEEL_FLOODS=20 IDLEWHEEL_CHURN=60s IDLEWHEEL_DRAIN=5000 go test ./server ./cmd/echo-heartbeat -v -p 1 -count 1 -timeout 20m -run "Flood|Churn|Drain|Blast|FullServer|Kill|DiesIs|TooFew"
 load:  ; go run ./loadtest hold -c 20k --heartbeat 5s --timeout 15s --hold 15s $(HOLD) && go run ./loadtest storm -c 20k $(HOLD) && go run ./loadtest outage -c 20k --heartbeat 1s --timeout 3s $(HOLD)
 scale: ; bash loadtest/results/run 100k 300k

@@ -48,7 +48,7 @@ func (o *options) perform(specs []load.Spec, script func(r *run)) error {
 	r := &run{ctx: cmd.Context(), opt: o, specs: specs}
 	r.res = &result.Result{
 		Schema: result.Schema, Verb: strings.Join(append([]string{cmd.Name()}, cmd.Flags().Args()...), " "),
-		Command: "loadtest " + strings.Join(os.Args[1:], " "), Began: time.Now(), Machines: []result.Machine{machine.Describe()},
+		Command: "loadtest " + strings.Join(os.Args[1:], " "), Machines: []result.Machine{machine.Describe()},
 	}
 	if err := r.prepare(); err != nil {
 		r.clients.Kill()
@@ -95,6 +95,7 @@ func (r *run) prepare() error {
 	if err := r.awaitBegin(); err != nil {
 		return err
 	}
+	r.res.Began = time.Now()
 	r.baseline = r.measure()
 	r.describe(d, descriptors)
 	return r.clients.Begin(load.Plan{
@@ -117,7 +118,6 @@ func (r *run) awaitBegin() error {
 	case <-r.ctx.Done():
 		return errInterrupted
 	}
-	r.res.Began = time.Now()
 	return nil
 }
 

@@ -8,7 +8,6 @@ import (
 	"html/template"
 	"io"
 	"slices"
-	"strings"
 	"unicode"
 
 	"github.com/idlewheel/idlewheel/loadtest/internal/format"
@@ -55,9 +54,12 @@ func printable(r rune) rune {
 	return r
 }
 
+// Causes returns why the result is not passed. The first one is the headline.
+func (v view) Causes() []string { return result.Some(v.Verdict.Causes, 20) }
+
 func (v view) Headline() string {
-	if v.Verdict.Outcome != result.Passed {
-		return strings.Join(result.Some(v.Verdict.Causes, 20), "; ")
+	if causes := v.Causes(); len(causes) > 0 {
+		return causes[0]
 	}
 	said := "no living connection was closed"
 	if n := v.Total().Reaped; n > 0 {

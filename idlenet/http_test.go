@@ -226,7 +226,7 @@ func TestARequestInHandGoesOn(t *testing.T) {
 func TestARequestBetweenTheVerdictAndTheEndIsAnswered(t *testing.T) {
 	t.Parallel()
 	for reason, cfg := range map[Reason]Config{
-		reap.ReadIdle: {ReadTimeout: 300 * time.Millisecond},
+		reap.ReadIdle: {ReadTimeout: time.Minute, Tick: 20 * time.Millisecond},
 		reap.Shed:     {MaxConnections: 1, ShedProtect: 50 * time.Millisecond},
 	} {
 		begun, next := make(chan net.Conn, 1), make(chan func(), 1)
@@ -248,7 +248,9 @@ func TestARequestBetweenTheVerdictAndTheEndIsAnswered(t *testing.T) {
 		c := receive(t, begun)
 		require.False(t, v.answered())
 		next <- func() { v.get("") }
-		if reason == reap.Shed {
+		if reason == reap.ReadIdle {
+			require.NoError(t, s.Update(func(cfg *Config) { cfg.ReadTimeout = 300 * time.Millisecond }))
+		} else {
 			eventually(t, "it may be shed", func() bool {
 				found, err := s.Inspect(t.Context(), Query{Limit: 1})
 				return err == nil && min(found.Connections[0].ReadIdle, found.Connections[0].WriteIdle) > 2*cfg.ShedProtect

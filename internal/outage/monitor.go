@@ -76,6 +76,7 @@ type Count struct {
 	until    mono.Time     // verdicts wait until then, if they are not held
 	told     bool          // that they are held; owned by the caller of Step
 	busy     atomic.Int32
+	before   *Count // of the same silence, if the Rule says Sums
 }
 
 // Add adds connections of one event loop.
@@ -86,12 +87,15 @@ func (c *Count) Continues(before *Count) bool {
 	return before != nil && c.To == before.To && c.stopped == before.stopped
 }
 
-// Busy returns the number of connections that were added.
-func (c *Count) Busy() int { return int(c.busy.Load()) }
-
 // Enough returns the number of busy connections that are still missing. An event loop need not
 // count more.
-func (c *Count) Enough() int { return max(c.Least-c.Busy(), 0) }
+func (c *Count) Enough() int {
+	missing := c.Least
+	for ; c != nil; c = c.before {
+		missing -= int(c.busy.Load())
+	}
+	return max(missing, 0)
+}
 
 func (c *Count) enough() bool { return c.Enough() == 0 }
 
@@ -147,6 +151,9 @@ type Rule struct {
 	Usual time.Duration
 	Hold  bool // a silence of all connections may count as an outage
 	Busy  int  // see MinBusy
+	// Sums says that Counts of the same silence have one sum: an event loop that is slow counts for
+	// one of them only. It adds its connections once.
+	Sums bool
 }
 
 // LeastGap returns the delay of a coarse clock above which the server was away: two ticks, and a
@@ -232,6 +239,9 @@ func (m *Monitor) wait(to mono.Time, rule Rule) (f Finding) {
 		s := *m.State()
 		until := m.heard.Add(m.stopped + m.late + rule.Shortest/countPart)
 		s.Count = &Count{From: began, To: m.heard, stopped: m.stopped, until: until, Least: rule.Busy}
+		if rule.Sums && s.Count.Continues(count) {
+			s.Count.before = count
+		}
 		m.state.Store(&s)
 		return Finding{Count: true}
 	}

@@ -121,7 +121,7 @@ func (w *Watcher) groupRule() outage.Rule {
 	if w.form.AsksFirst {
 		step = max(rule.Shortest/askedSteps, askedStep)
 	}
-	rule.Tick, rule.Busy, rule.Hold = max(rule.Tick, step), groupBusy, rule.Hold && rule.Shortest > 0
+	rule.Tick, rule.Busy, rule.Sums, rule.Hold = max(rule.Tick, step), groupBusy, true, rule.Hold && rule.Shortest > 0
 	return rule
 }
 
@@ -252,7 +252,7 @@ func (w *Watcher) reportGroups() {
 
 // step tells the monitor of a group when it was heard, if it is large enough.
 func (g *group) step(now mono.Time, rule outage.Rule) (found outage.Finding) {
-	size, heard, before := g.size.Load(), mono.Time(g.heard.Load()), g.monitor.State().Count
+	size, heard := g.size.Load(), mono.Time(g.heard.Load())
 	rule.Usual = cmp.Or(g.usual.timeout, rule.Usual)
 	switch {
 	case size < groupBusy && !g.monitor.State().Held():
@@ -270,11 +270,8 @@ func (g *group) step(now mono.Time, rule outage.Rule) (found outage.Finding) {
 		found = g.monitor.Step(g.stepped, now, heard, rule)
 	}
 	if found.Count {
-		count := g.monitor.State().Count
-		g.still.Store(int64(count.To.Add(now.Sub(count.To) / 2)))
-		if count.Continues(before) { // a busy loop may count its members for one of them only
-			count.Add(before.Busy())
-		}
+		from := g.monitor.State().Count.To
+		g.still.Store(int64(from.Add(now.Sub(from) / 2)))
 	}
 	g.stepped = now
 	return found

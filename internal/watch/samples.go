@@ -66,7 +66,7 @@ type sample struct {
 	members []member
 	highest float64       // rank of the members, if there is no room for more
 	counted *outage.Count // the last one with the busy members
-	busy    int           // these members
+	busy    int           // so many members are in the sum of the Counts of its silence
 	// verified is the one that had begun when others of the group were asked.
 	verified *outage.Count
 	noted    mono.Time // the pass after which the group was told what is usual
@@ -264,8 +264,8 @@ func (all *samples[C]) listen(one *sample, now mono.Time) (needed bool) {
 	for one.gone.Load() && len(one.members) > 0 {
 		one.drop(0)
 	}
-	if len(one.members) == 0 {
-		return false
+	if len(one.members) == 0 { // those of a silence may be counted
+		return one.monitor.State().Count != nil && !one.gone.Load()
 	}
 	if one.noted != all.pass {
 		one.noted = all.pass
@@ -392,15 +392,15 @@ func (all *samples[C]) countBusy(one *sample, now mono.Time) {
 	if count == nil || count == one.counted || !count.Continues(one.verified) {
 		return
 	}
-	before := 0 // the group keeps what was counted in this silence
-	if count.Continues(one.counted) {
-		before = one.busy
+	if !count.Continues(one.counted) {
+		one.busy = 0
 	}
 	one.counted = count
 	isHeard := count != one.verified && all.hear(one, now)
 	if !isHeard && mono.Time(one.heard.Load()) <= count.To {
-		one.busy = all.busy(one, count, now)
-		count.Add(one.busy - before)
+		more := max(all.busy(one, count, now)-one.busy, 0)
+		one.busy += more
+		count.Add(more)
 	}
 }
 

@@ -175,7 +175,7 @@ connections exist at the same time.`,
 		return []load.Spec{o.group("churn", load.Churn, o.Connections, o.heartbeat)}
 	},
 	script: func(r *run) {
-		on := r.phase("churn", r.opt.length, isRefused) && r.checkReached()
+		on := r.phase("churn", r.opt.length, isRefused) && (r.total().OpenFailed == 0 || r.checkReached())
 		if all := r.total(); all.Opened > 0 {
 			rate := float64(all.Answers) / r.res.Length("churn").Seconds()
 			r.note("%s connections per second were opened, used and closed; the requested rate is %s",

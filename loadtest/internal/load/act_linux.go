@@ -8,7 +8,8 @@ func (l *Loop) setDue(c *conn, at int64) {
 	l.due.push(entry{at, l.index(c)})
 }
 
-// runDue runs the actions that are due. It opens at most openBatch connections.
+// runDue runs the actions that are due, in their order. It opens at most openBatch connections, so
+// that events are handled in between. If a process is late with opening, the later actions wait.
 func (l *Loop) runDue() {
 	for now, opened := l.now(), 0; opened < openBatch; {
 		e, ok := l.due.pop(now)

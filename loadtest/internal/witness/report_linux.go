@@ -239,7 +239,7 @@ func (r *Report) Write(out io.Writer) {
 		n[Silence]+n[AfterMessage]+n[Shutdown], n[Silence], n[AfterMessage], n[Shutdown])
 	fmt.Fprintf(w, "closed first by the peer\t%d\tand not yet by the server %d\n", n[ByPeer], n[HalfClosed])
 	if n[Unknown] > 0 {
-		fmt.Fprintf(w, "closed by either side\t%d\tits segments do not tell, or the kernel dropped events\n", n[Unknown])
+		fmt.Fprintf(w, "closed by either side\t%d\tthe last segments do not tell, or the kernel dropped events\n", n[Unknown])
 	}
 	_ = w.Flush()
 

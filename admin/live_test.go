@@ -46,7 +46,7 @@ func TestAViewerGetsAHelloAndThenFrames(t *testing.T) {
 	require.Equal(t, limits, f.Limits, "the first frame is complete")
 	require.NotNil(t, f.Idle)
 	require.NotNil(t, f.Recent)
-	f = v.frame()
+	f = v.until("the loops answer", func(f shownFrame) bool { return !f.Blocked })
 	require.Equal(t, "paused", f.Status)
 	require.Equal(t, 30, f.Connections)
 	require.Equal(t, uint64(30), f.Opened)

@@ -131,7 +131,7 @@ func (m *Monitor) Init(now mono.Time) {
 // Resume restarts the Monitor after a time without connections. It ends a hold.
 func (m *Monitor) Resume(now mono.Time) {
 	m.hear(max(m.heard, now))
-	m.dropCount()
+	m.setCount(nil)
 }
 
 // State returns the findings so far.
@@ -192,33 +192,32 @@ func (m *Monitor) Step(from, to, heard mono.Time, rule Rule) (f Finding) {
 	}
 	if news && !held { // the silence was no outage
 		m.addCalm(heard, to, rule)
-		m.dropCount()
+		m.setCount(nil)
 		m.hear(heard)
 	}
 	if gap {
 		f = m.addGap(from, to, rule)
 	}
-	if news && held {
+	switch {
+	case news && held:
 		m.learn(heard, to, rule)
-		f = m.endHold(to, rule, false)
-		m.hear(heard)
+		f = m.endHold(heard, to, rule, false)
 		if gap {
 			m.stopped = to.Sub(from)
 		}
+	case !gap:
+		f = m.wait(to, rule)
 	}
-	if gap || news && held {
-		return f
-	}
-	return m.wait(to, rule)
+	return f
 }
 
 // wait checks the silence so far. It begins a Count or a hold, or ends a hold that lasts too long.
-func (m *Monitor) wait(to mono.Time, rule Rule) (f Finding) {
+func (m *Monitor) wait(to mono.Time, rule Rule) Finding {
 	silence := m.silence(to)
 	count := m.State().Count
 	switch {
 	case !rule.Hold: // an update of the Rule may have switched it off
-		m.dropCount()
+		m.setCount(nil)
 	case count != nil && count.enough():
 		if !count.told {
 			count.told = true
@@ -226,9 +225,7 @@ func (m *Monitor) wait(to mono.Time, rule Rule) (f Finding) {
 			return Finding{Held: silence}
 		}
 		if silence > 2*rule.Longest { // all held verdicts are due
-			f = m.endHold(to, rule, true)
-			m.hear(to)
-			return f
+			return m.endHold(to, to, rule, true)
 		}
 	case rule.Shortest > 0 && silence >= m.threshold(to, rule):
 		m.longer = silence + silence/moreSilence
@@ -236,13 +233,12 @@ func (m *Monitor) wait(to mono.Time, rule Rule) (f Finding) {
 		if m.ended > 0 {
 			began = max(began, m.ended)
 		}
-		s := *m.State()
 		until := m.heard.Add(m.stopped + m.late + rule.Shortest/countPart)
-		s.Count = &Count{From: began, To: m.heard, stopped: m.stopped, until: until, Least: rule.Busy}
-		if rule.Sums && s.Count.Continues(count) {
-			s.Count.before = count
+		next := &Count{From: began, To: m.heard, stopped: m.stopped, until: until, Least: rule.Busy}
+		if rule.Sums && next.Continues(count) {
+			next.before = count
 		}
-		m.state.Store(&s)
+		m.setCount(next)
 		return Finding{Count: true}
 	}
 	return Finding{}
@@ -287,9 +283,9 @@ func (m *Monitor) addCalm(heard, now mono.Time, rule Rule) {
 	m.calm.Add(m.silence(heard)-m.Known.Within(m.heard, heard), now, rule.calm())
 }
 
-func (m *Monitor) dropCount() {
-	if s := *m.State(); s.Count != nil {
-		s.Count = nil
+func (m *Monitor) setCount(c *Count) {
+	if s := *m.State(); s.Count != c {
+		s.Count = c
 		m.state.Store(&s)
 	}
 }
@@ -308,7 +304,7 @@ func (m *Monitor) learn(heard, now mono.Time, rule Rule) {
 // endHold ends a silence in which verdicts were held and records it as an outage, without its gaps,
 // which are recorded already. The last byte may have come a tick before the clock reported it. A
 // hold that is given up puts no verdict off: the held ones are due, also if their loop is late.
-func (m *Monitor) endHold(now mono.Time, rule Rule, givenUp bool) Finding {
+func (m *Monitor) endHold(heard, now mono.Time, rule Rule, givenUp bool) Finding {
 	m.ended = now
 	length := now.Sub(m.heard) - m.stopped
 	s := *m.State()
@@ -318,6 +314,7 @@ func (m *Monitor) endHold(now mono.Time, rule Rule, givenUp bool) Finding {
 	}
 	m.add(&s, length)
 	outage := verdict.Outage{From: m.heard, To: now, Length: now.Sub(m.heard)}
+	m.hear(heard)
 	return Finding{Outage: outage, Silent: true, GivenUp: givenUp}
 }
 

@@ -1,6 +1,7 @@
 package verdict
 
 import (
+	"cmp"
 	"math"
 	"time"
 
@@ -62,42 +63,32 @@ func (lim *Limits) Hear(f *Facts, ev *Evidence, now mono.Time) (later bool) {
 	if ev.Received == 0 && !f.Fresh { // bytes were read, so the answer is wrong
 		ev.Dated = false
 	}
-	latest := now.Add(-ev.Silent)
-	arrived := latest.Add(-ev.Took)
 	if ev.HalfEnded && f.EndedSince == 0 {
 		f.EndedSince = now
 	}
-	if ev.Dated && ev.Received > 0 {
+	arrived, isDated := now.Add(-ev.Took-ev.Silent), ev.Dated && ev.Received > 0
+	last := Span{arrived.Add(-ev.Step), now.Add(ev.Step - ev.Silent)}
+	if isDated {
 		f.Fresh = false // even if a layer such as TLS has consumed all bytes
-		f.ArrivedAfter = max(arrived.Add(-ev.Step), 1)
+		f.ArrivedAfter = max(last.From, 1)
 	}
 	switch {
 	case f.Unread:
-		f.Heard, f.Fresh = At(now), false
-		later = true
-	case !ev.Dated:
-	case arrived.Add(-ev.Step) > f.Heard.To && ev.Received > 0: // newer than the stamped bytes
-		f.Heard, f.Fresh = Span{arrived.Add(-ev.Step), latest.Add(ev.Step)}, false
-		later = true
-	default: // the byte may be older than its stamp, if a handler was slow
+		f.Heard, f.Fresh, later = At(now), false, true
+	case isDated && last.From > f.Heard.To: // newer than the stamped bytes
+		f.Heard, later = last, true
+	case ev.Dated: // the byte may be older than its stamp, if a handler was slow
 		f.HeardAt = min(max(arrived, f.Heard.From), f.Heard.To)
 	}
-	later = f.hearEarly(ev, now) || later
+	// The connection stays fresh after bytes that wait for lost ones: none of them could be read.
+	if early := now.Add(ev.Step - ev.Answered); ev.Early != 0 && early > f.Heard.To {
+		f.Heard.To, f.HeardAt, later = early, 0, true
+	}
 	if later { // a sign of life, which answers all pings
 		f.Missed = 0
 		if !f.Leaving {
 			f.LastPing = f.Heard.To
 		}
-	}
-	return later
-}
-
-// hearEarly updates the Facts with bytes that wait for lost ones, and reports whether they came
-// after the known ones. The connection stays fresh, as none of them could be read.
-func (f *Facts) hearEarly(ev *Evidence, now mono.Time) (later bool) {
-	early := now.Add(ev.Step - ev.Answered)
-	if later = ev.Early != 0 && early > f.Heard.To; later {
-		f.Heard.To, f.HeardAt = early, 0
 	}
 	return later
 }
@@ -126,24 +117,14 @@ func (lim *Limits) CheckOutput(f *Facts, ev *Evidence, counter *uint32, now mono
 	}
 	// Output in the loop that the kernel would accept is not the peer's fault.
 	waits := ev.Queued > 0 || ev.Queued < 0 && f.Output > 0
-	switch {
-	case !waits:
+	if taken {
 		f.StalledSince = 0
-	case taken || f.StalledSince == 0:
-		f.StalledSince = now
 	}
-	lim.checkSoft(f, now)
+	f.StalledSince = when(waits, cmp.Or(f.StalledSince, now))
+	isOver := lim.Output.Soft > 0 && f.Output > lim.Output.Soft
+	f.OverSince = when(isOver, cmp.Or(f.OverSince, now))
 	lim.checkLarge(f, ev, now)
 	return sent
-}
-
-func (lim *Limits) checkSoft(f *Facts, now mono.Time) {
-	switch {
-	case lim.Output.Soft == 0 || f.Output <= lim.Output.Soft:
-		f.OverSince = 0
-	case f.OverSince == 0:
-		f.OverSince = now
-	}
 }
 
 // checkLarge updates what the peer has taken of a Large. One begins if more bytes than the hard
@@ -185,9 +166,7 @@ func (lim *Limits) CountReceived(f *Facts, ev *Evidence, counter *uint32, now mo
 	enough := f.Taken >= lim.leastInWindow() || ev.Found == Unread
 	passed := now.Add(-ev.Took) >= f.RatedSince.Add(lim.Rate.Window) && enough
 	if passed || !f.Counting && now >= f.RatedSince {
-		*counter, f.RatedSince, f.Counting, f.Taken = uint32(ev.Received)+1, now, true, 0
-		if *counter == 0 { // it wrapped: one byte too many is counted
-			*counter--
-		}
+		*counter = cmp.Or(uint32(ev.Received)+1, math.MaxUint32) // if it wraps, it counts a byte too many
+		f.RatedSince, f.Counting, f.Taken = now, true, 0
 	}
 }

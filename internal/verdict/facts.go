@@ -1,6 +1,7 @@
 package verdict
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/idlewheel/idlewheel/internal/mono"
@@ -73,34 +74,25 @@ func (f *Facts) OutputWaits() bool {
 }
 
 // active returns the last activity that counts against an idle reason.
-func (f *Facts) active(r Reason) Span {
+func (f *Facts) active(r Reason) mono.Time {
 	switch r {
 	case reap.ReadIdle:
-		return f.Heard
+		return f.Heard.To
 	case reap.WriteIdle:
-		return f.Wrote
+		return f.Wrote.To
 	default:
-		return f.Heard.Or(f.Wrote)
+		return max(f.Heard.To, f.Wrote.To)
 	}
 }
 
 // known returns the last activity for an idle reason, as exactly as it is known.
 func (f *Facts) known(r Reason) mono.Time {
-	exact := Facts{Heard: f.Heard, Wrote: f.Wrote}
-	if f.HeardAt != 0 {
-		exact.Heard = At(f.HeardAt)
-	}
-	if f.WroteAt != 0 {
-		exact.Wrote = At(f.WroteAt)
-	}
-	return exact.active(r).To
+	exact := Facts{Heard: At(cmp.Or(f.HeardAt, f.Heard.To)), Wrote: At(cmp.Or(f.WroteAt, f.Wrote.To))}
+	return exact.active(r)
 }
 
 // heardAfter returns an instant after which the last byte of the peer arrived. If the kernel does
 // not date bytes, a byte read within two ticks of an outage may have waited during it.
 func (f *Facts) heardAfter(tick time.Duration) mono.Time {
-	if f.ArrivedAfter != 0 {
-		return f.ArrivedAfter
-	}
-	return f.Heard.From.Add(-2 * tick)
+	return cmp.Or(f.ArrivedAfter, f.Heard.From.Add(-2*tick))
 }

@@ -62,6 +62,9 @@ type Heartbeat struct {
 	PongsOnly bool    // only a pong is a sign of life, other bytes are not
 }
 
+// whole returns the time from a byte to the verdict, without Jitter.
+func (h *Heartbeat) whole() time.Duration { return h.Interval + time.Duration(h.MaxMissed)*h.Retry }
+
 // A Drain says when connections are closed because the server stops. The zero Drain closes none.
 type Drain struct {
 	Began    mono.Time
@@ -90,6 +93,8 @@ const (
 	LargePart = 1 << 20
 	// pollsPerLimit is the number of checks of output within the time that it may wait.
 	pollsPerLimit = 4
+	// halfClosedPolls is the number of questions within HalfClosed.
+	halfClosedPolls = 4
 	// holdPolls is the number of reviews of a held verdict within the limit.
 	holdPolls = 16
 )
@@ -117,7 +122,7 @@ func (lim *Limits) LongestIdle() (longest time.Duration) {
 	longest = max(lim.Read, lim.All)
 	longest += Share(longest, lim.Jitter)
 	if h := &lim.Heartbeat; h.Interval > 0 {
-		longest = max(longest, h.Interval+Share(h.Interval, h.Jitter)+time.Duration(h.MaxMissed)*h.Retry)
+		longest = max(longest, h.whole()+Share(h.Interval, h.Jitter))
 	}
 	return longest
 }
@@ -149,6 +154,19 @@ func (lim *Limits) poll(perLimit, hard time.Duration) (every time.Duration) {
 		return 0
 	}
 	return max(every, lim.Tick)
+}
+
+// PollKernel returns how often the kernel must be asked about each connection, because no event
+// tells that a deadline has begun to count. If it is 0, it need not be asked. A front end that
+// sweeps its connections finds output that waits without looking at each of them.
+func (lim *Limits) PollKernel(sweeps bool) (every time.Duration) {
+	if !sweeps {
+		every = lim.Stall
+	}
+	if lim.HalfClosed > 0 {
+		every = Shorter(every, max(lim.HalfClosed/halfClosedPolls, lim.Tick))
+	}
+	return every
 }
 
 // leastInWindow returns the number of bytes that a window of Rate requires, rounded up. It needs

@@ -182,8 +182,7 @@ const (
 	chancePart = 8
 )
 
-// putOff returns a deadline after the outages, and whether a lasting silence holds it. The peer was
-// heard last after the given instant.
+// putOff returns a deadline after the outages. The peer was heard last after the given instant.
 //   - An outage does not count: the deadline moves by the part of it after since.
 //   - A peer that was not heard since an outage gets a chance. TCP sends a lost segment again
 //     after intervals that double (RFC 6298, 5.5). A segment that was lost first at an instant or
@@ -193,7 +192,7 @@ const (
 //   - A part of the limit is added, in which the next silence of all connections is noticed. If the
 //     peer had the limit and the chance before an outage, it goes on after it. If it began again,
 //     short outages in quick succession would keep a dead peer.
-func (lim *Limits) putOff(d deadline, heard mono.Time, away *Away) (due mono.Time, held bool) {
+func (lim *Limits) putOff(d deadline, heard mono.Time, away *Away) mono.Time {
 	all := away.All
 	if lim.Grace < 0 {
 		all = away.Server
@@ -201,7 +200,7 @@ func (lim *Limits) putOff(d deadline, heard mono.Time, away *Away) (due mono.Tim
 	if len(all) > 0 {
 		d = lim.passAll(d, heard, all)
 	}
-	return d.due, lim.Grace >= 0 && away.HeldSince != 0 && away.HeldSince <= d.due
+	return d.due
 }
 
 func (lim *Limits) passAll(d deadline, heard mono.Time, all Outages) deadline {
@@ -261,7 +260,5 @@ func (lim *Limits) putOffLoop(d deadline, heard mono.Time, a *Away) mono.Time {
 	}
 	blocked := due.Sub(d.due) - a.Server.Within(d.since, due)
 	d.due = d.due.Add(min(max(blocked, 0), d.limit))
-	due, _ = lim.putOff(d, heard, a)
-	later, _ := lim.putOff(again, heard, a)
-	return max(due, later)
+	return max(lim.putOff(d, heard, a), lim.putOff(again, heard, a))
 }

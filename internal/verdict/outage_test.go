@@ -107,7 +107,7 @@ func TestShortOutagesKeepNoDeadPeer(t *testing.T) {
 		due := heard.Add(limit)
 		for at <= due {
 			stopped()
-			due, _ = lim.putOff(deadline{heard, limit, heard.Add(limit)}, heard, paused(all))
+			due = lim.putOff(deadline{heard, limit, heard.Add(limit)}, heard, paused(all))
 		}
 		require.InDelta(t, want, due.Sub(heard).Seconds()/limit.Seconds(), 0.1, "limits, every %v", every)
 	}
@@ -131,7 +131,7 @@ func TestChancesAgainstATimeline(t *testing.T) {
 		}
 		all := outagesOf(list...)
 		want := dueBy(promise{since: since, length: limit}, all, nil, heard, lim.Grace)
-		got, _ := lim.putOff(deadline{since, limit, since.Add(limit)}, heard, paused(all))
+		got := lim.putOff(deadline{since, limit, since.Add(limit)}, heard, paused(all))
 		require.Equal(t, want, got, "seed %d, %d: limit %d since %d heard %d grace %d: %v", seed, n, limit, since, heard, lim.Grace, bare(all))
 	}
 }
@@ -250,7 +250,7 @@ func checkMerged(t *testing.T, seed uint64, all Outages, down []bool) {
 func TestAPeerThatWasHeardNeedsNoChance(t *testing.T) {
 	lim := Limits{Grace: 1000, Resend: 100}
 	for heard, want := range map[mono.Time]mono.Time{79: 200, 80: 120, 81: 120} {
-		due, _ := lim.putOff(deadline{50, 50, 100}, heard, paused(outagesOf(60, 80)))
+		due := lim.putOff(deadline{50, 50, 100}, heard, paused(outagesOf(60, 80)))
 		require.Equal(t, want, due, "heard at %d", heard)
 		bound := lim.bound(deadline{50, 50, 100}, heard, outagesOf(60, 80))
 		require.Equal(t, heard < 80, bound > 50+MaxTimeouts*50, "nor is it kept for longer, if heard at %d", heard)
@@ -271,7 +271,7 @@ func TestTheDeadAreClosedInTheEnd(t *testing.T) {
 		due := mono.Time(limit)
 		for at := mono.Time(second); at <= due && at < mono.Time(99*limit); at = at.Add(tc.stop + tc.run) {
 			all = add(all, at, at.Add(tc.stop), 0)
-			due, _ = lim.putOff(deadline{0, limit, mono.Time(limit)}, 0, paused(all))
+			due = lim.putOff(deadline{0, limit, mono.Time(limit)}, 0, paused(all))
 		}
 		require.Equal(t, mono.Time(tc.want), due, name)
 	}
@@ -281,9 +281,9 @@ func TestTheDeadAreClosedInTheEnd(t *testing.T) {
 func TestWithoutAGraceNoSilenceCounts(t *testing.T) {
 	away := NewAway(nil, outagesOf(60, 80))
 	away.HeldSince = 90
-	due, held := (&Limits{Grace: -1}).putOff(deadline{50, 50, 100}, 55, &away)
-	require.EqualValues(t, 100, due)
-	require.False(t, held)
+	lim, f := testLimits(), &Facts{Heard: At(50), ArrivedAfter: 55}
+	lim.Grace, lim.Hold = -1, time.Hour
+	require.EqualValues(t, 100, lim.fair(reap.ReadIdle, deadline{50, 50, 100}, f, &away, 0))
 }
 
 // TestPutOff has what TestTheJudgeIsExplored has not: long outages, three in a row, merged ones,
@@ -315,11 +315,10 @@ func TestPutOff(t *testing.T) {
 		{"the silence does not count", outagesOf(70, 75), Outages{lasting(110, 160, 50)}, 160, 105},
 	} {
 		lim, away := Limits{Grace: 1000}, NewAway(tc.server, tc.silent)
-		got, held := lim.putOff(deadline{since, due - since, due}, tc.heard, &away)
+		got := lim.putOff(deadline{since, due - since, due}, tc.heard, &away)
 		require.Equal(t, tc.want, got, tc.name)
-		require.False(t, held, tc.name)
 	}
-	got, _ := new(Limits).putOff(deadline{since, due - since, due}, -1, paused(outagesOf(0, 70)))
+	got := new(Limits).putOff(deadline{since, due - since, due}, -1, paused(outagesOf(0, 70)))
 	require.EqualValues(t, 120, got, "a grace of 0: no more than the length of the outage")
 }
 

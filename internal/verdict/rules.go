@@ -13,16 +13,10 @@ type rule struct {
 	limit func(lim *Limits) time.Duration
 	// since returns the instant from which the limit counts, 0 if it does not apply now.
 	since func(f *Facts) mono.Time
-	// server reports whether the peer can keep the limit only while the server hears and answers
-	// it. If nil, it can keep the limit without the server.
-	server func(lim *Limits, f *Facts) bool
+	// server says that the peer can keep the limit only while the server hears and answers it.
+	server bool
 	// loop says that the peer can keep the limit only while its event loop runs as well.
 	loop bool
-	// poll returns how often the kernel must be asked about a connection to find out that the limit
-	// has begun to count. If nil, an event tells.
-	poll func(lim *Limits) time.Duration
-	// swept says that the sweeps of package idle find it out without looking at each connection.
-	swept bool
 
 	// The functions below are for limits that are more than one time. If nil, limit and since say
 	// it all. Only a limit that is on is asked for a deadline.
@@ -31,37 +25,32 @@ type rule struct {
 	report   func(lim *Limits, f *Facts, v Verdict, now mono.Time, p *Report) // Late is set
 }
 
-// halfClosedPolls is the number of questions within HalfClosed.
-const halfClosedPolls = 4
-
 var rules = [LastDue + 1]rule{
-	reap.ReadIdle:  idleRule(reap.ReadIdle, always),
-	reap.WriteIdle: idleRule(reap.WriteIdle, nil),
-	reap.AllIdle:   idleRule(reap.AllIdle, always),
+	reap.ReadIdle:  idleRule(reap.ReadIdle, true),
+	reap.WriteIdle: idleRule(reap.WriteIdle, false),
+	reap.AllIdle:   idleRule(reap.AllIdle, true),
 	reap.NoFirstByte: {
 		limit:  func(lim *Limits) time.Duration { return lim.FirstByte },
 		since:  func(f *Facts) mono.Time { return when(f.Fresh, f.Opened.To) },
-		server: always,
+		server: true,
 	},
 	reap.NoHandshake: {
 		limit:  func(lim *Limits) time.Duration { return lim.Handshake },
 		since:  func(f *Facts) mono.Time { return when(!f.Ready, f.Opened.To) },
-		server: always,
+		server: true,
 		loop:   true,
 	},
 	reap.WriteStall: {
 		limit:  func(lim *Limits) time.Duration { return lim.Stall },
 		since:  func(f *Facts) mono.Time { return f.StalledSince },
-		server: always,
+		server: true,
 		loop:   true,
-		poll:   func(lim *Limits) time.Duration { return lim.Stall },
-		swept:  true,
 	},
 	reap.OverLimit: {
 		// Outages are remembered for MaxTimeouts limits.
 		limit:  func(lim *Limits) time.Duration { return max(lim.Output.SoftFor, LargeFor/MaxTimeouts) },
 		since:  func(f *Facts) mono.Time { return f.OverSince },
-		server: func(lim *Limits, f *Facts) bool { return lim.hard(f).due > 0 },
+		server: true,
 		loop:   true,
 		on:     func(lim *Limits) bool { return lim.Output.Hard > 0 || lim.Output.Soft > 0 },
 		deadline: func(lim *Limits, f *Facts) deadline {
@@ -71,21 +60,19 @@ var rules = [LastDue + 1]rule{
 			return lim.soft(f)
 		},
 		report: func(lim *Limits, f *Facts, _ Verdict, now mono.Time, p *Report) {
-			p.Bytes = f.Output
+			p.Bytes, p.Least = f.Output, lim.Output.Hard
 			switch hard := lim.hard(f); {
 			case hard.due > lim.soft(f).due:
 				p.Limit, p.Lasted, p.Least = lim.Output.SoftFor, now.Sub(f.OverSince), lim.Output.Soft
-				return
 			case hard.due == 0: // the check has just found it
 				p.Late = 0
 			}
-			p.Least = lim.Output.Hard
 		},
 	},
 	reap.BelowMinRate: {
 		limit:  func(lim *Limits) time.Duration { return lim.Rate.Window },
 		since:  func(f *Facts) mono.Time { return when(f.Counting, f.RatedSince) },
-		server: always,
+		server: true,
 		loop:   true,
 		report: func(lim *Limits, f *Facts, _ Verdict, now mono.Time, p *Report) {
 			p.Limit, p.Lasted = lim.Rate.Window, now.Sub(f.RatedSince)
@@ -93,12 +80,8 @@ var rules = [LastDue + 1]rule{
 		},
 	},
 	reap.HeartbeatTimeout: {
-		limit: func(lim *Limits) time.Duration {
-			return lim.Heartbeat.Interval + time.Duration(lim.Heartbeat.MaxMissed)*lim.Heartbeat.Retry
-		},
-		server: func(lim *Limits, f *Facts) bool { // a ping does no harm
-			return f.Missed >= lim.Heartbeat.MaxMissed
-		},
+		limit:    func(lim *Limits) time.Duration { return lim.Heartbeat.whole() },
+		server:   true,
 		on:       func(lim *Limits) bool { return lim.Heartbeat.Interval > 0 },
 		deadline: (*Limits).heartbeat,
 		report:   (*Limits).reportNoAnswer,
@@ -106,19 +89,16 @@ var rules = [LastDue + 1]rule{
 	reap.HalfClosed: {
 		limit:  func(lim *Limits) time.Duration { return lim.HalfClosed },
 		since:  func(f *Facts) mono.Time { return f.EndedSince },
-		server: always,
-		poll:   func(lim *Limits) time.Duration { return max(lim.HalfClosed/halfClosedPolls, lim.Tick) },
+		server: true,
 	},
 	reap.MaxAge: {
 		limit: func(lim *Limits) time.Duration { return lim.Age },
+		since: func(f *Facts) mono.Time { return f.Opened.To },
 		deadline: func(lim *Limits, f *Facts) deadline {
 			if f.Leaving {
 				return deadline{f.LastPing, lim.AgeGrace, f.LastPing.Add(lim.AgeGrace)}
 			}
 			return after(f.Opened.To, lim.Age+Share(lim.Age, ageSpread*(2*f.Random-1)), true)
-		},
-		report: func(lim *Limits, f *Facts, _ Verdict, now mono.Time, p *Report) {
-			p.Limit, p.Lasted = lim.Age, now.Sub(f.Opened.To)
 		},
 	},
 	reap.Drained: {
@@ -127,13 +107,11 @@ var rules = [LastDue + 1]rule{
 		report: func(lim *Limits, f *Facts, _ Verdict, now mono.Time, p *Report) {
 			p.Lasted = max(now.Sub(f.known(reap.ReadIdle)), 0) // the kernel's clock has steps
 			// It may have been held, until the deadline at most.
-			free := min(f.active(reap.AllIdle).To, lim.Drain.Began.Add(lim.Drain.Deadline))
+			free := min(f.active(reap.AllIdle), lim.Drain.Began.Add(lim.Drain.Deadline))
 			p.Late = min(p.Late, max(now.Sub(free), 0))
 		},
 	},
 }
-
-func always(*Limits, *Facts) bool { return true }
 
 // when returns an instant if a condition holds, and 0 otherwise.
 func when(holds bool, at mono.Time) mono.Time {
@@ -163,7 +141,7 @@ func (lim *Limits) deadline(r Reason, f *Facts) deadline {
 	}
 }
 
-func idleRule(r Reason, server func(*Limits, *Facts) bool) rule {
+func idleRule(r Reason, server bool) rule {
 	return rule{
 		limit:    func(lim *Limits) time.Duration { return lim.IdleLimit(r) },
 		deadline: func(lim *Limits, f *Facts) deadline { return lim.idle(r, f) },
@@ -195,23 +173,11 @@ func (lim *Limits) Ready() {
 // Longest returns the longest time of a limit that a peer can keep only while the server hears it.
 func (lim *Limits) Longest() (longest time.Duration) {
 	for r := First; r <= LastDue; r++ {
-		if rule := &rules[r]; rule.server != nil {
+		if rule := &rules[r]; rule.server {
 			longest = max(longest, rule.limit(lim))
 		}
 	}
 	return longest + Share(longest, lim.Jitter)
-}
-
-// PollKernel returns how often the kernel must be asked about each connection, because no event
-// tells that a deadline has begun to count. If it is 0, it need not be asked. The front end says
-// whether it sweeps its connections.
-func (lim *Limits) PollKernel(sweeps bool) (every time.Duration) {
-	for r := First; r <= LastDue; r++ {
-		if rule := &rules[r]; rule.poll != nil && rule.isOn(lim) && !(sweeps && rule.swept) {
-			every = Shorter(every, rule.poll(lim))
-		}
-	}
-	return every
 }
 
 // hard returns the deadline of the hard limit, 0 if more output waits than is allowed at all.
@@ -234,7 +200,7 @@ func (lim *Limits) idle(r Reason, f *Facts) deadline {
 	if f.Held || f.Blind && r == reap.WriteIdle {
 		return none
 	}
-	return after(max(f.active(r).To, f.Noticed[r-1]), limit+Share(limit, lim.Jitter*f.Random), true)
+	return after(max(f.active(r), f.Noticed[r-1]), limit+Share(limit, lim.Jitter*f.Random), true)
 }
 
 func (lim *Limits) heartbeat(f *Facts) deadline {
@@ -264,7 +230,7 @@ func (lim *Limits) drained(f *Facts) mono.Time {
 	switch {
 	case f.Held || f.Output > 0:
 		return d.Began.Add(d.Deadline)
-	case f.active(reap.AllIdle).To > turn.Add(-busyFor):
+	case f.active(reap.AllIdle) > turn.Add(-busyFor):
 		return d.Began.Add(d.Spread + Share(d.Deadline-d.Spread, f.Random))
 	}
 	return turn
@@ -280,7 +246,7 @@ func (lim *Limits) DrainTurn(random float64) mono.Time {
 }
 
 func (lim *Limits) reportIdle(f *Facts, v Verdict, now mono.Time, p *Report) {
-	last, known := f.active(v.Reason).To, f.known(v.Reason)
+	last, known := f.active(v.Reason), f.known(v.Reason)
 	p.Limit, p.Lasted = lim.IdleLimit(v.Reason), now.Sub(known)
 	p.First = last > f.Noticed[v.Reason-1].Add(-lim.Tick) // Noticed is rounded up to the tick
 	if p.First && p.Late == now.Sub(v.Due) {              // the deadline counts from the upper bound
@@ -290,8 +256,7 @@ func (lim *Limits) reportIdle(f *Facts, v Verdict, now mono.Time, p *Report) {
 
 func (lim *Limits) reportNoAnswer(f *Facts, _ Verdict, now mono.Time, p *Report) {
 	h := &lim.Heartbeat
-	p.Limit = h.Interval + time.Duration(h.MaxMissed)*h.Retry
-	p.Lasted = now.Sub(f.known(reap.ReadIdle))
+	p.Limit, p.Lasted = h.whole(), now.Sub(f.known(reap.ReadIdle))
 	if h.PongsOnly { // the first ping came an interval after the last pong
 		firstPing := f.LastPing.Add(-time.Duration(f.Missed-1) * h.Retry)
 		p.Lasted = now.Sub(firstPing) + h.Interval + Share(h.Interval, h.Jitter*f.Random)

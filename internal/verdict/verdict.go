@@ -25,9 +25,6 @@ const (
 // IsIdle reports whether a reason is an idle event.
 func IsIdle(r Reason) bool { return r >= First && int(r) <= IdleReasons }
 
-// Valid reports whether r is one of the reasons.
-func Valid(r Reason) bool { return r >= First && r <= Last }
-
 // An Act is the action that a verdict requires.
 type Act uint8
 
@@ -48,7 +45,7 @@ type Verdict struct {
 	PutOff bool      // a deadline has passed, and an outage puts the verdict off
 }
 
-// A deadline is the instant at which a limit is reached.
+// A deadline is the instant at which a limit is reached. One without a limit is never put off.
 type deadline struct {
 	since mono.Time
 	limit time.Duration
@@ -73,15 +70,9 @@ func (lim *Limits) Judge(f *Facts, away *Away, now mono.Time) Verdict {
 	for on := lim.reasons(); on != 0; on &= on - 1 {
 		r := Reason(bits.TrailingZeros16(on))
 		raw, away := lim.deadline(r, f), away.Of(r)
-		due := lim.fair(r, raw, f, away, now)
-		if due > now && raw.due <= now {
-			v.PutOff = true
-			if away.HeldSince != 0 { // the hold may end soon
-				v.Next = min(v.Next, now.Add(max(lim.whole(r, raw)/holdPolls, lim.Tick)))
-			}
-		}
-		switch {
+		switch due := lim.fair(r, raw, f, away, now); {
 		case due > now:
+			v.PutOff = v.PutOff || raw.due <= now
 			v.Next = min(v.Next, lim.review(r, raw, due, now, away.HeldSince != 0))
 		case due < v.Due:
 			v.Reason, v.Due = r, due
@@ -106,30 +97,30 @@ func (lim *Limits) Judge(f *Facts, away *Away, now mono.Time) Verdict {
 
 // review returns the instant of the next judgement for a deadline that has not passed. If an outage
 // has put it off, a byte of the peer ends that, and the next deadline is one limit after the byte.
-// A silence that may hold the verdict may be over when the deadline passes.
+// A silence that may hold the verdict may be over when the deadline passes, or soon after it.
 func (lim *Limits) review(r Reason, raw deadline, due, now mono.Time, held bool) mono.Time {
-	if held && raw.due > now {
+	if due == raw.due || held && raw.due > now {
 		return raw.due
 	}
-	limit := raw.limit
+	wait := raw.limit
 	if r == reap.HeartbeatTimeout {
-		limit = lim.Heartbeat.Interval
+		wait = lim.Heartbeat.Interval
 	}
-	if due == raw.due {
-		return due
+	if held {
+		wait = min(wait, max(lim.whole(r, raw)/holdPolls, lim.Tick))
 	}
-	return min(due, now.Add(limit))
+	return min(due, now.Add(wait))
 }
 
 // fair returns the deadline without the times for which the peer is not responsible.
 func (lim *Limits) fair(r Reason, d deadline, f *Facts, away *Away, now mono.Time) mono.Time {
 	rule := &rules[r]
-	if d.due == Never || rule.server == nil || !rule.server(lim, f) {
+	if d.limit == 0 || !rule.server || lim.act(r, f) == Ping { // a ping does no harm
 		return d.due
 	}
 	heard := f.heardAfter(lim.Tick)
-	due, held := lim.putOff(d, heard, away)
-	if held {
+	due := lim.putOff(d, heard, away)
+	if away.HeldSince != 0 && lim.Grace >= 0 {
 		due = lim.heldUntil(due, d, lim.whole(r, d), heard, away)
 	}
 	if rule.loop {
@@ -173,7 +164,7 @@ func (lim *Limits) holdEnd(since mono.Time, d deadline, whole time.Duration, hea
 // whole returns the whole time of a limit. A heartbeat has several deadlines in a row.
 func (lim *Limits) whole(r Reason, d deadline) time.Duration {
 	if r == reap.HeartbeatTimeout {
-		return rules[r].limit(lim)
+		return lim.Heartbeat.whole()
 	}
 	return d.limit
 }

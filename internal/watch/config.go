@@ -131,7 +131,7 @@ func (cfg *Config) checkParts(refuse configtable.Refuse) {
 		refuse(string(rate), "%s is %d for %v: set less than 2 GiB in a window", rate, r.BytesPerSecond, r.Window)
 	}
 	for _, r := range cfg.Reset {
-		if !verdict.Valid(r) {
+		if r < verdict.First || r > verdict.Last {
 			refuse("Reset", "%s has %v: set reasons of package reap", configtable.Field("Reset"), r)
 		}
 	}

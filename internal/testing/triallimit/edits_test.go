@@ -20,12 +20,12 @@ var edits = []edit{
 	},
 `},
 	{"internal/verdict/limits.go", "type Limits struct {\n", "\tBytes int // received by a connection\n"},
+	{"internal/verdict/limits.go", "\t\tevery = lim.Stall\n\t}\n", "\tif lim.Bytes > 0 {\n\t\tevery = Shorter(every, time.Second)\n\t}\n"},
 	{"internal/verdict/facts.go", "type Facts struct {\n", "\tReceived int // bytes\n"},
 	{"internal/verdict/evidence.go", "\tf.Unread = ev.Found == Unread\n", "\tf.Received = int(ev.Received)\n"},
 	{"internal/verdict/rules.go", "var rules = [LastDue + 1]rule{\n", `	reap.OverBytes: {
 		limit: func(*Limits) time.Duration { return 0 },
 		on:    func(lim *Limits) bool { return lim.Bytes > 0 },
-		poll:  func(*Limits) time.Duration { return time.Second },
 		deadline: func(lim *Limits, f *Facts) deadline {
 			if f.Received <= lim.Bytes {
 				return none

@@ -99,18 +99,6 @@ const (
 	holdPolls = 16
 )
 
-// IdleLimit returns the idle timeout of a reason, 0 if there is none.
-func (lim *Limits) IdleLimit(r Reason) time.Duration {
-	switch r {
-	case reap.ReadIdle:
-		return lim.Read
-	case reap.WriteIdle:
-		return lim.Write
-	default:
-		return lim.All
-	}
-}
-
 // ShortestIdle returns the shortest silence after which a connection may be closed, 0 if there is
 // none.
 func (lim *Limits) ShortestIdle() time.Duration {

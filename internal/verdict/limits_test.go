@@ -58,9 +58,9 @@ func TestJitterSpreadsIdleTimeoutsAndOnlyThose(t *testing.T) {
 			f.Random = 0
 			require.Equal(t, mono.Time(90*second), lim.deadline(r, f).due, "never early")
 			f.Random = 1
-			require.Equal(t, mono.Time(90*second).Add(lim.IdleLimit(r)/2), lim.deadline(r, f).due)
+			require.Equal(t, mono.Time(90*second).Add(rules[r].limit(lim)/2), lim.deadline(r, f).due)
 			v := lim.Judge(f, neverAway, lim.deadline(r, f).due)
-			require.Equal(t, lim.IdleLimit(r), lim.Report(v, f, v.Due).Limit)
+			require.Equal(t, rules[r].limit(lim), lim.Report(v, f, v.Due).Limit)
 			require.Zero(t, lim.Report(v, f, v.Due).Late)
 		} else {
 			require.Equal(t, without, base, "%v", r)

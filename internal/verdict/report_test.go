@@ -15,7 +15,7 @@ func TestIdleEventsRepeatUntilThereIsActivity(t *testing.T) {
 		t.Run(r.Error(), func(t *testing.T) {
 			lim, f := testLimits(), testFacts()
 			limit(lim, r, 90*second)
-			timeout := lim.IdleLimit(r)
+			timeout := rules[r].limit(lim)
 			v := lim.Judge(f, neverAway, 90*second)
 			require.Equal(t, Report{
 				First: true, Limit: timeout, Lasted: timeout + 50*millisecond, Late: 50 * millisecond,

@@ -26,9 +26,9 @@ type rule struct {
 }
 
 var rules = [LastDue + 1]rule{
-	reap.ReadIdle:  idleRule(reap.ReadIdle, true),
-	reap.WriteIdle: idleRule(reap.WriteIdle, false),
-	reap.AllIdle:   idleRule(reap.AllIdle, true),
+	reap.ReadIdle:  idleRule(reap.ReadIdle, true, func(lim *Limits) time.Duration { return lim.Read }),
+	reap.WriteIdle: idleRule(reap.WriteIdle, false, func(lim *Limits) time.Duration { return lim.Write }),
+	reap.AllIdle:   idleRule(reap.AllIdle, true, func(lim *Limits) time.Duration { return lim.All }),
 	reap.NoFirstByte: {
 		limit:  func(lim *Limits) time.Duration { return lim.FirstByte },
 		since:  func(f *Facts) mono.Time { return when(f.Fresh, f.Opened.To) },
@@ -141,12 +141,25 @@ func (lim *Limits) deadline(r Reason, f *Facts) deadline {
 	}
 }
 
-func idleRule(r Reason, server bool) rule {
+func idleRule(r Reason, server bool, timeout func(lim *Limits) time.Duration) rule {
 	return rule{
-		limit:    func(lim *Limits) time.Duration { return lim.IdleLimit(r) },
-		deadline: func(lim *Limits, f *Facts) deadline { return lim.idle(r, f) },
-		report:   (*Limits).reportIdle,
-		server:   server,
+		limit:  timeout,
+		server: server,
+		deadline: func(lim *Limits, f *Facts) deadline {
+			if f.Held || f.Blind && r == reap.WriteIdle {
+				return none
+			}
+			limit := timeout(lim)
+			return after(max(f.active(r), f.Noticed[r-1]), limit+Share(limit, lim.Jitter*f.Random), true)
+		},
+		report: func(lim *Limits, f *Facts, v Verdict, now mono.Time, p *Report) {
+			last, known := f.active(r), f.known(r)
+			p.Limit, p.Lasted = timeout(lim), now.Sub(known)
+			p.First = last > f.Noticed[r-1].Add(-lim.Tick) // Noticed is rounded up to the tick
+			if p.First && p.Late == now.Sub(v.Due) {       // the deadline counts from the upper bound
+				p.Late += last.Sub(known)
+			}
+		},
 	}
 }
 
@@ -195,14 +208,6 @@ func (lim *Limits) soft(f *Facts) deadline {
 	return after(f.OverSince, lim.Output.SoftFor, f.OverSince != 0)
 }
 
-func (lim *Limits) idle(r Reason, f *Facts) deadline {
-	limit := lim.IdleLimit(r)
-	if f.Held || f.Blind && r == reap.WriteIdle {
-		return none
-	}
-	return after(max(f.active(r), f.Noticed[r-1]), limit+Share(limit, lim.Jitter*f.Random), true)
-}
-
 func (lim *Limits) heartbeat(f *Facts) deadline {
 	h := &lim.Heartbeat
 	switch {
@@ -243,15 +248,6 @@ func (lim *Limits) DrainTurn(random float64) mono.Time {
 		return Never
 	}
 	return lim.Drain.Began.Add(Share(lim.Drain.Spread, random))
-}
-
-func (lim *Limits) reportIdle(f *Facts, v Verdict, now mono.Time, p *Report) {
-	last, known := f.active(v.Reason), f.known(v.Reason)
-	p.Limit, p.Lasted = lim.IdleLimit(v.Reason), now.Sub(known)
-	p.First = last > f.Noticed[v.Reason-1].Add(-lim.Tick) // Noticed is rounded up to the tick
-	if p.First && p.Late == now.Sub(v.Due) {              // the deadline counts from the upper bound
-		p.Late += last.Sub(known)
-	}
 }
 
 func (lim *Limits) reportNoAnswer(f *Facts, _ Verdict, now mono.Time, p *Report) {

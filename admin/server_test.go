@@ -202,17 +202,18 @@ func TestAnAnswerDoesNotWaitForABody(t *testing.T) {
 // TestABodyThatArrivesAfterTheAnswerIsRead would reset the connection otherwise, and some kernels
 // would drop the answer.
 func TestABodyThatArrivesAfterTheAnswerIsRead(t *testing.T) {
-	t.Parallel()
-	addr := serveReal(t, newHandler(t, Config{Open: true, Token: rightToken}).NewServer())
-	c := raw(t, addr, "POST /api/timeouts HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\n")
-	in := bufio.NewReader(c)
-	resp, err := http.ReadResponse(in, nil)
-	require.NoError(t, err)
-	text, err := io.ReadAll(resp.Body)
-	require.NoError(t, err)
-	require.Contains(t, string(text), "the token is missing or wrong")
-	_, err = c.Write(make([]byte, 100_000))
-	require.NoError(t, err)
-	_, err = in.ReadByte()
-	require.ErrorIs(t, err, io.EOF, "there is no reset")
+	fair.TryParallel(t, func(t testing.TB) {
+		addr := serveReal(t, newHandler(t, Config{Open: true, Token: rightToken}).NewServer())
+		c := raw(t, addr, "POST /api/timeouts HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\n")
+		in := bufio.NewReader(c)
+		resp, err := http.ReadResponse(in, nil)
+		require.NoError(t, err)
+		text, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		require.Contains(t, string(text), "the token is missing or wrong")
+		_, err = c.Write(make([]byte, 100_000))
+		require.NoError(t, err)
+		_, err = in.ReadByte()
+		require.ErrorIs(t, err, io.EOF, "there is no reset")
+	})
 }

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
-	"slices"
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
@@ -65,14 +64,6 @@ func (h *Histogram) at(rank float64) time.Duration {
 
 // Max returns the longest duration.
 func (h *Histogram) Max() time.Duration { return h.Quantile(1) }
-
-// Bars returns the non-empty bars, shortest first. Their unit is a microsecond.
-func (h *Histogram) Bars() []hdrhistogram.Bar {
-	if h.Count() == 0 {
-		return nil
-	}
-	return slices.DeleteFunc(h.h.Distribution(), func(b hdrhistogram.Bar) bool { return b.Count == 0 })
-}
 
 // Quantiles are the main figures of a Histogram.
 type Quantiles struct {

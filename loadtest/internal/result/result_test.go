@@ -46,7 +46,7 @@ func TestReadReturnsWhatWriteWrote(t *testing.T) {
 	text := write(t, name, r)
 	got, err := Read(name)
 	require.NoError(t, err)
-	require.Equal(t, r.Groups[0].Lateness.Bars(), got.Groups[0].Lateness.Bars())
+	require.Equal(t, r.Groups[0].Lateness.h.Distribution(), got.Groups[0].Lateness.h.Distribution())
 	require.Equal(t, 50*time.Millisecond, got.Groups[0].Lateness.Quantile(0.5).Round(time.Millisecond))
 	require.Equal(t, string(text), string(write(t, name, got)))
 }
@@ -92,26 +92,19 @@ func TestMerge(t *testing.T) {
 
 	_, err = Merge([]*Result{sample(), sample()})
 	require.ErrorContains(t, err, "twice")
-	other := sample()
-	other.Verb = "storm"
-	_, err = Merge([]*Result{sample(), other})
-	require.ErrorContains(t, err, "results of hold and of storm")
-	other = sample()
-	other.Setup.Timeout = time.Hour
-	_, err = Merge([]*Result{sample(), other})
-	require.ErrorContains(t, err, "a timeout of 1s and of 1h0m0s")
 	for want, change := range map[string]func(*Result){
 		"a ramp of": func(r *Result) { r.Setup.Ramp = 1 }, "a patience of": func(r *Result) { r.Setup.Patience = 1 },
-		"without a reaper":         func(r *Result) { r.Setup.Bare = true },
+		"results of hold and of storm": func(r *Result) { r.Verb = "storm" }, "a merged result": func(r *Result) { r.Machines = []Machine{{}, {}} },
+		"a timeout of 1s and of 1h0m0s": func(r *Result) { r.Setup.Timeout = time.Hour }, "without a reaper": func(r *Result) { r.Setup.Bare = true },
 		"a --size of 32 and of 64": func(r *Result) { r.Setup.Flags = map[string]string{"size": "64"} },
 		"unlike groups living":     func(r *Result) { r.Setup.Groups = []GroupSetup{{Name: "living", Connections: 5, Size: 64}} },
 	} {
-		other = later(1)
+		other := later(1)
 		change(other)
 		_, err = Merge([]*Result{sample(), other})
 		require.ErrorContains(t, err, want)
 	}
-	other = later(1)
+	other := later(1)
 	other.Setup.Connections, other.Setup.Targets, other.Setup.Flags = 5, []string{"b:1"}, map[string]string{"size": "32", "target": "b"}
 	other.Notes = []string{"b"}
 	other.OwnDelay = map[string]*Histogram{"hold": times(time.Second)}
@@ -120,11 +113,6 @@ func TestMerge(t *testing.T) {
 	require.Equal(t, []string{"a", "b"}, sum.Notes[:2])
 	require.Equal(t, uint64(1), sum.OwnDelay["hold"].Count())
 	require.Equal(t, 30, sum.Setup.Groups[0].Connections)
-
-	other = later(1)
-	other.Machines = []Machine{{}, {}}
-	_, err = Merge([]*Result{sample(), other})
-	require.ErrorContains(t, err, "a merged result")
 }
 
 func TestReadRefusesInvalidResult(t *testing.T) {
@@ -154,7 +142,6 @@ func TestHistogramTakesAnyDuration(t *testing.T) {
 	var none *Histogram
 	require.Zero(t, none.Count())
 	require.Zero(t, none.Quantile(0.5))
-	require.Empty(t, none.Bars())
 	h := NewHistogram()
 	require.Zero(t, h.Max())
 	h.Record(-time.Second)

@@ -287,6 +287,7 @@ func TestCloseAfterMessageIsNoFault(t *testing.T) {
 			for _, c := range clients.conns {
 				_, _ = c.Write([]byte("bye"))
 			}
+			require.Eventually(t, func() bool { return clients.closed.Load() == 20 }, 20*time.Second, 10*time.Millisecond)
 			time.Sleep(300 * time.Millisecond)
 		})
 		require.InDelta(t, 20, r.Verdicts[AfterMessage], 2, "a sample may come between a message and the close")

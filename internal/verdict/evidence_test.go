@@ -160,8 +160,6 @@ func TestCheckOutput(t *testing.T) {
 	require.Zero(t, f.Large, "nothing is kept without a hard limit")
 }
 
-// TestSentBytesCountThoughTheirAcknowledgementIsLost sends bytes that are retransmitted until an
-// acknowledgement comes. A kernel that counts sent bytes distinguishes the two.
 func TestAHighLimitAsksForNoFasterPeer(t *testing.T) {
 	lim, now := &Limits{Output: Output{Hard: 64 << 20}}, 20*mono.Time(second)
 	for acked, want := range map[uint64]mono.Time{LargePart: now, LargePart - 1: 1} {
@@ -171,6 +169,8 @@ func TestAHighLimitAsksForNoFasterPeer(t *testing.T) {
 	}
 }
 
+// TestSentBytesCountThoughTheirAcknowledgementIsLost sends bytes that are retransmitted until an
+// acknowledgement comes. A kernel that counts sent bytes distinguishes the two.
 func TestSentBytesCountThoughTheirAcknowledgementIsLost(t *testing.T) {
 	lim := testLimits()
 	lim.Write = 2 * second

@@ -45,7 +45,7 @@ func paused(all Outages) *Away {
 }
 
 // TestAnOverlapWithAMergedOutageIsUnknown adds an outage to one that was merged.
-// TestOutagesAgainstATimeline adds outages to lists without a merged one.
+// TestOutagesAgainstATimeline has lists without a merged one.
 func TestAnOverlapWithAMergedOutageIsUnknown(t *testing.T) {
 	merged := Outages{lasting(0, 20, 18)}
 	for _, tc := range []struct {

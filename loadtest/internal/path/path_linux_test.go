@@ -62,7 +62,8 @@ func TestFirewallThatForgets(t *testing.T) {
 		"drops":  {"drop", Dropped},
 		"resets": {"reject with tcp reset", Reset},
 	} {
-		fair.RunParallel(t, name, func(t testing.TB) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			r := find(t, quick(behindFirewall(t, test.action)))
 			require.Equal(t, test.how, r.How)
 			require.False(t, r.Server)
@@ -77,7 +78,7 @@ func TestFirewallThatForgets(t *testing.T) {
 
 // behindFirewall runs an echo server in a network namespace that forgets idle connections. action
 // is what it does with packets of unknown ones.
-func behindFirewall(t testing.TB, action string) (addr string) {
+func behindFirewall(t *testing.T, action string) (addr string) {
 	t.Helper()
 	c := faultynet.New(t)
 	var ln net.Listener

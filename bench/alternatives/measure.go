@@ -28,8 +28,8 @@ func measure(k kind, l load) (rounds.Figures, error) {
 
 // measureCosts measures memory, echoes, and how silent connections are closed.
 func measureCosts(k kind, l load, f rounds.Figures) (err error) {
-	// The other servers do not take it for an outage of their own if all clients become silent at the
-	// same moment, so ours must not either.
+	// All clients become silent at the same moment. The other servers do not take that for an
+	// outage of their own, so ours must not either.
 	p, addr, err := startServer(k, job{Timeout: l.timeout, Grace: -1})
 	if err != nil {
 		return err

@@ -264,7 +264,7 @@ func (all *samples[C]) listen(one *sample, now mono.Time) (needed bool) {
 	for one.gone.Load() && len(one.members) > 0 {
 		one.drop(0)
 	}
-	if len(one.members) == 0 { // those of a silence may be counted
+	if len(one.members) == 0 { // a silence may have counted members that join again
 		return one.monitor.State().Count != nil && !one.gone.Load()
 	}
 	if one.noted != all.pass {

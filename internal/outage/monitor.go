@@ -46,13 +46,13 @@ type State struct {
 // Held reports whether verdicts about peers are held, because enough of them were busy together.
 func (s *State) Held() bool { return s.Count != nil && s.Count.enough() }
 
-// HeldSince returns the beginning of the silence for which verdicts are held, 0 if they are not.
-// They also wait for a short time while it is not known how many connections were busy together.
-func (s *State) HeldSince(now mono.Time) mono.Time {
+// Holds returns the beginning of the silence for which verdicts are held, if they are. They also
+// wait for a short time while it is not known how many connections were busy together.
+func (s *State) Holds(now mono.Time) []mono.Time {
 	if c := s.Count; c == nil || !c.enough() && now >= c.until {
-		return 0
+		return nil
 	}
-	return max(s.Count.To, 1)
+	return []mono.Time{s.Count.To}
 }
 
 // forget returns the instant before which outages have no effect any more: none puts a deadline off

@@ -215,8 +215,8 @@ func TestVerdictsWaitForACount(t *testing.T) {
 		s.step(tick)
 	}
 	began := s.State().Count.To
-	require.Equal(t, began, s.State().HeldSince(began.Add(second-1)), "an eighth of the timeout")
-	require.Zero(t, s.State().HeldSince(began.Add(second)))
+	require.Equal(t, []mono.Time{began}, s.State().Holds(began.Add(second-1)), "an eighth of the timeout")
+	require.Empty(t, s.State().Holds(began.Add(second)))
 	s.run(5 * second)
 	s.step(4 * tick)
 	require.Nil(t, s.State().Count, "a loop counts once in each State")

@@ -180,9 +180,9 @@ func allowed(p promise, lim *Limits, f *Facts, away *Away) mono.Time {
 		read.since = p.read
 		due = max(due, dueBy(read, away.Server, nil, heard, lim.Grace))
 	}
-	if away.HeldSince != 0 && away.HeldSince <= due && lim.Grace >= 0 {
-		end := away.HeldSince.Add(2*cmp.Or(p.hold, p.length) - 3)
-		for at := away.HeldSince; at <= end; at++ {
+	if len(away.Holds) > 0 && away.Holds[0] <= due && lim.Grace >= 0 {
+		end := away.Holds[0].Add(2*cmp.Or(p.hold, p.length) - 3)
+		for at := away.Holds[0]; at <= end; at++ {
 			if slices.ContainsFunc(away.Server, func(o Outage) bool { return o.covers(at) }) {
 				end++
 			}
@@ -278,9 +278,9 @@ func exploreAways() (all []Away) {
 	}
 	for _, server := range lists {
 		for _, loop := range []Outages{server, add(server, 5, 8, 0), add(server, 7, 30, 0)} {
-			for _, held := range []mono.Time{0, 6, 40} {
+			for _, holds := range [][]mono.Time{nil, {6}, {40}} {
 				away := paused(server)
-				away.Loop, away.HeldSince = loop, held
+				away.Loop, away.Holds = loop, holds
 				all = append(all, *away)
 			}
 		}
@@ -393,7 +393,7 @@ func TestEveryConnectionIsJudgedInTime(t *testing.T) {
 				for k := range facts {
 					f := &facts[k]
 					for _, away := range exploreAways() {
-						if away.HeldSince != 0 || !slices.Equal(away.Loop, away.Server) {
+						if len(away.Holds) > 0 || !slices.Equal(away.Loop, away.Server) {
 							continue
 						}
 						lives++

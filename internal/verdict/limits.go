@@ -38,8 +38,6 @@ type Limits struct {
 	// a deadline forward into the past, the deadline counts as passed at the change.
 	Previous *Limits
 	Since    mono.Time
-
-	on uint16 // the reasons with a limit that is on, as bits; 0 before Ready
 }
 
 // Output limits the bytes that wait in the buffer of a connection.

@@ -136,11 +136,8 @@ type Away struct {
 	// All are the outages of Server, and the times in which nothing was heard from any connection,
 	// so that the network was probably down. They count for the same limits.
 	All Outages
-	// HeldSince is the beginning of a silence of all connections that lasts, 0 if there is none.
-	// Verdicts about peers are held meanwhile.
-	HeldSince mono.Time
-	// Holds are the beginnings of such silences in ascending order, of all connections and of
-	// groups. HeldSince is the first. They are known in Group only.
+	// Holds are the beginnings of silences of all connections that last, in ascending order. In
+	// Group there are those of groups as well. Verdicts about peers are held meanwhile.
 	Holds []mono.Time
 	// Loop are the outages of Server and the times in which the event loop of the connection was
 	// blocked. They count for limits that need the loop. Idle timeouts do not: the kernel receives
@@ -197,13 +194,6 @@ func (lim *Limits) putOff(d deadline, heard mono.Time, away *Away) mono.Time {
 	if lim.Grace < 0 {
 		all = away.Server
 	}
-	if len(all) > 0 {
-		d = lim.passAll(d, heard, all)
-	}
-	return d.due
-}
-
-func (lim *Limits) passAll(d deadline, heard mono.Time, all Outages) deadline {
 	due, bound := d.due, lim.bound(d, heard, all)
 	lost := Never                      // the first segment lost since the last chance
 	resent, chance := d.since, d.since // the end of the next chance, without and with the added part
@@ -228,7 +218,7 @@ func (lim *Limits) passAll(d deadline, heard mono.Time, all Outages) deadline {
 		}
 		d.due = min(max(due, chance), bound)
 	}
-	return d
+	return d.due
 }
 
 // bound returns the latest deadline that outages can give, see MaxTimeouts. The longest one is

@@ -280,7 +280,7 @@ func TestTheDeadAreClosedInTheEnd(t *testing.T) {
 // TestWithoutAGraceNoSilenceCounts has silences from before the grace was switched off.
 func TestWithoutAGraceNoSilenceCounts(t *testing.T) {
 	away := NewAway(nil, outagesOf(60, 80))
-	away.HeldSince = 90
+	away.Holds = []mono.Time{90}
 	lim, f := testLimits(), &Facts{Heard: At(50), ArrivedAfter: 55}
 	lim.Grace, lim.Hold = -1, time.Hour
 	require.EqualValues(t, 100, lim.fair(reap.ReadIdle, deadline{50, 50, 100}, f, &away, 0))
@@ -344,19 +344,19 @@ func TestAWriteDoesNotEndAGrace(t *testing.T) {
 func TestNoOutagePutsOffTheHardLimit(t *testing.T) {
 	lim, f, down := testLimits(), testFacts(), outagesOf(0, 65*second)
 	lim.Grace, lim.Hold, lim.Output.Hard, f.Output = time.Hour, time.Hour, 99, 100
-	v := lim.Judge(f, &Away{Server: down, All: down, Loop: down, HeldSince: 1}, 60*second)
+	v := lim.Judge(f, &Away{Server: down, All: down, Loop: down, Holds: []mono.Time{1}}, 60*second)
 	require.Equal(t, Verdict{Act: End, Reason: reap.OverLimit, Next: v.Next}, v)
 }
 
 func TestASilenceOfAGroupHoldsNoHandshake(t *testing.T) {
 	lim, f := testLimits(), testFacts()
 	lim.Handshake, lim.Grace, lim.Hold, f.Opened = 10*second, time.Hour, time.Hour, At(second)
-	v := lim.Judge(f, &Away{Group: &Away{HeldSince: 2 * second, Holds: []mono.Time{2 * second}}}, 11*second)
+	v := lim.Judge(f, &Away{Group: &Away{Holds: []mono.Time{2 * second}}}, 11*second)
 	require.Equal(t, reap.NoHandshake, v.Reason)
 }
 
 func TestAHoldLastsOneMoreLimitLessThreeTicks(t *testing.T) {
-	held := &Away{HeldSince: 20 * second, Holds: []mono.Time{20 * second, 20 * second, 1000 * second}}
+	held := &Away{Holds: []mono.Time{20 * second, 20 * second, 1000 * second}}
 	for _, tc := range []struct {
 		name              string
 		read, hold, grace time.Duration
@@ -389,7 +389,7 @@ func TestAStopDoesNotEndAHold(t *testing.T) {
 	lim.Read, lim.Hold, lim.Grace = 10*second, time.Hour, 2*time.Minute
 	due := func(stops Outages) mono.Time {
 		away := paused(stops)
-		away.HeldSince = 20 * second
+		away.Holds = []mono.Time{20 * second}
 		return lim.fair(reap.ReadIdle, lim.deadline(reap.ReadIdle, f), f, away, 0).Add(3 * lim.Tick)
 	}
 	for _, tc := range []struct {
@@ -417,12 +417,12 @@ func TestAStopDoesNotEndAHold(t *testing.T) {
 func TestAHeldVerdictIsReviewed(t *testing.T) {
 	lim, f := testLimits(), &Facts{Opened: At(second), Heard: At(20 * second)}
 	lim.Read, lim.Hold = 160*second, time.Hour
-	v := lim.Judge(f, &Away{HeldSince: 20 * second}, 180*second)
+	v := lim.Judge(f, &Away{Holds: []mono.Time{20 * second}}, 180*second)
 	require.Equal(t, Verdict{Due: Never, Next: 190 * second, PutOff: true}, v, "a sixteenth of the limit")
-	v = lim.Judge(f, &Away{HeldSince: 20 * second}, 180*second-1)
+	v = lim.Judge(f, &Away{Holds: []mono.Time{20 * second}}, 180*second-1)
 	require.Equal(t, Verdict{Due: Never, Next: 180 * second}, v, "nothing is held yet: the silence may be over by then")
 	lim.Read = second
-	v = lim.Judge(f, &Away{HeldSince: 20 * second}, 21*second)
+	v = lim.Judge(f, &Away{Holds: []mono.Time{20 * second}}, 21*second)
 	require.Equal(t, mono.Time(21*second).Add(lim.Tick), v.Next, "at least a tick")
 	lim.Grace = time.Hour
 	v = lim.Judge(f, paused(outagesOf(20*second+second/2, 80*second)), 85*second)

@@ -19,8 +19,7 @@ type rule struct {
 	loop bool
 
 	// The functions below are for limits that are more than one time. If nil, limit and since say
-	// it all. Only a limit that is on is asked for a deadline.
-	on       func(lim *Limits) bool
+	// it all.
 	deadline func(lim *Limits, f *Facts) deadline
 	report   func(lim *Limits, f *Facts, v Verdict, now mono.Time, p *Report) // Late is set
 }
@@ -52,7 +51,6 @@ var rules = [LastDue + 1]rule{
 		since:  func(f *Facts) mono.Time { return f.OverSince },
 		server: true,
 		loop:   true,
-		on:     func(lim *Limits) bool { return lim.Output.Hard > 0 || lim.Output.Soft > 0 },
 		deadline: func(lim *Limits, f *Facts) deadline {
 			if hard := lim.hard(f); hard.due <= lim.soft(f).due {
 				return hard
@@ -82,7 +80,6 @@ var rules = [LastDue + 1]rule{
 	reap.HeartbeatTimeout: {
 		limit:    func(lim *Limits) time.Duration { return lim.Heartbeat.whole() },
 		server:   true,
-		on:       func(lim *Limits) bool { return lim.Heartbeat.Interval > 0 },
 		deadline: (*Limits).heartbeat,
 		report:   (*Limits).reportNoAnswer,
 	},
@@ -95,14 +92,13 @@ var rules = [LastDue + 1]rule{
 		limit: func(lim *Limits) time.Duration { return lim.Age },
 		since: func(f *Facts) mono.Time { return f.Opened.To },
 		deadline: func(lim *Limits, f *Facts) deadline {
-			if f.Leaving {
+			if f.Leaving && lim.Age > 0 {
 				return deadline{f.LastPing, lim.AgeGrace, f.LastPing.Add(lim.AgeGrace)}
 			}
 			return after(f.Opened.To, lim.Age+Share(lim.Age, ageSpread*(2*f.Random-1)), true)
 		},
 	},
 	reap.Drained: {
-		on:       func(lim *Limits) bool { return lim.Drain != (Drain{}) },
 		deadline: func(lim *Limits, f *Facts) deadline { return deadline{due: lim.drained(f)} },
 		report: func(lim *Limits, f *Facts, _ Verdict, now mono.Time, p *Report) {
 			p.Lasted = max(now.Sub(f.known(reap.ReadIdle)), 0) // the kernel's clock has steps
@@ -121,24 +117,14 @@ func when(holds bool, at mono.Time) mono.Time {
 	return at
 }
 
-func (r *rule) isOn(lim *Limits) bool {
-	if r.on != nil {
-		return r.on(lim)
-	}
-	return r.limit(lim) > 0
-}
-
 // deadline returns the deadline of a limit for a server that is never away.
 func (lim *Limits) deadline(r Reason, f *Facts) deadline {
-	switch rule := &rules[r]; {
-	case !rule.isOn(lim):
-		return none
-	case rule.deadline != nil:
+	rule := &rules[r]
+	if rule.deadline != nil {
 		return rule.deadline(lim, f)
-	default:
-		since := rule.since(f)
-		return after(since, rule.limit(lim), since != 0)
 	}
+	since := rule.since(f)
+	return after(since, rule.limit(lim), since != 0)
 }
 
 func idleRule(r Reason, server bool, timeout func(lim *Limits) time.Duration) rule {
@@ -161,26 +147,6 @@ func idleRule(r Reason, server bool, timeout func(lim *Limits) time.Duration) ru
 			}
 		},
 	}
-}
-
-// reasons returns the reasons with a limit that is on, as a set of bits.
-func (lim *Limits) reasons() (on uint16) {
-	if lim.on != 0 {
-		return lim.on
-	}
-	for r := First; r <= LastDue; r++ {
-		if rules[r].isOn(lim) {
-			on |= 1 << r
-		}
-	}
-	return on
-}
-
-// Ready prepares the limits for use, so that Judge needs to look only at those that are on. It is
-// called after the last change.
-func (lim *Limits) Ready() {
-	lim.on = 0
-	lim.on = lim.reasons()
 }
 
 // Longest returns the longest time of a limit that a peer can keep only while the server hears it.
@@ -211,7 +177,7 @@ func (lim *Limits) soft(f *Facts) deadline {
 func (lim *Limits) heartbeat(f *Facts) deadline {
 	h := &lim.Heartbeat
 	switch {
-	case f.Leaving || f.NoPings:
+	case h.Interval == 0 || f.Leaving || f.NoPings:
 		return none
 	case f.Missed > 0:
 		return after(f.LastPing, h.Retry, true)
@@ -233,6 +199,8 @@ func (lim *Limits) heartbeat(f *Facts) deadline {
 func (lim *Limits) drained(f *Facts) mono.Time {
 	d, turn := lim.Drain, lim.DrainTurn(f.Random)
 	switch {
+	case d == Drain{}:
+		return Never
 	case f.Held || f.Output > 0:
 		return d.Began.Add(d.Deadline)
 	case f.active(reap.AllIdle) > turn.Add(-busyFor):

@@ -1,7 +1,6 @@
 package verdict
 
 import (
-	"math/bits"
 	"time"
 
 	"github.com/idlewheel/idlewheel/internal/mono"
@@ -67,13 +66,16 @@ func after(since mono.Time, limit time.Duration, applies bool) deadline {
 // so that a late judgement gives the same reason as one in time.
 func (lim *Limits) Judge(f *Facts, away *Away, now mono.Time) Verdict {
 	v := Verdict{Due: Never, Next: now.Add(lim.Horizon)}
-	for on := lim.reasons(); on != 0; on &= on - 1 {
-		r := Reason(bits.TrailingZeros16(on))
-		raw, away := lim.deadline(r, f), away.Of(r)
+	for r := First; r <= LastDue; r++ {
+		raw := lim.deadline(r, f)
+		if raw == none {
+			continue
+		}
+		away := away.Of(r)
 		switch due := lim.fair(r, raw, f, away, now); {
 		case due > now:
 			v.PutOff = v.PutOff || raw.due <= now
-			v.Next = min(v.Next, lim.review(r, raw, due, now, away.HeldSince != 0))
+			v.Next = min(v.Next, lim.review(r, raw, due, now, len(away.Holds) > 0))
 		case due < v.Due:
 			v.Reason, v.Due = r, due
 		}
@@ -120,29 +122,19 @@ func (lim *Limits) fair(r Reason, d deadline, f *Facts, away *Away, now mono.Tim
 	}
 	heard := f.heardAfter(lim.Tick)
 	due := lim.putOff(d, heard, away)
-	if away.HeldSince != 0 && lim.Grace >= 0 {
-		due = lim.heldUntil(due, d, lim.whole(r, d), heard, away)
+	if lim.Grace >= 0 {
+		most, whole := due.Add(lim.Hold), lim.whole(r, d)
+		for _, since := range away.Holds { // each that has begun before the end of the one before it
+			if since <= due {
+				due = max(due, min(lim.holdEnd(since, d, whole, heard, away), most))
+			}
+		}
 	}
 	if rule.loop {
 		due = max(due, lim.putOffLoop(d, heard, away))
 	}
 	if r == reap.NoHandshake && f.Unread && due <= now { // the waiting bytes may complete it
 		due = min(now.Add(lim.Tick), due.Add(d.limit))
-	}
-	return due
-}
-
-// heldUntil returns the deadline after the silences that last. Each of them counts that has begun
-// before the end of the one before it.
-func (lim *Limits) heldUntil(due mono.Time, d deadline, whole time.Duration, heard mono.Time, away *Away) mono.Time {
-	most, holds := due.Add(lim.Hold), away.Holds
-	if len(holds) == 0 {
-		holds = []mono.Time{away.HeldSince}
-	}
-	for _, since := range holds {
-		if since <= due {
-			due = max(due, min(lim.holdEnd(since, d, whole, heard, away), most))
-		}
 	}
 	return due
 }

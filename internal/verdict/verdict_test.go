@@ -248,14 +248,6 @@ func (l *life) ends(lim *Limits, to mono.Time) mono.Time {
 	return Never
 }
 
-func TestLimitsThatChangeAreReadyAgain(t *testing.T) {
-	lim := Limits{Horizon: time.Hour, Read: time.Second}
-	lim.Ready()
-	lim.Read, lim.All = 0, time.Second
-	lim.Ready()
-	require.Equal(t, reap.AllIdle, lim.Judge(&Facts{}, &Away{}, mono.Time(time.Minute)).Reason)
-}
-
 // TestSequencesOfOutages has living peers and peers that vanish before the first outage.
 func TestSequencesOfOutages(t *testing.T) {
 	t.Run("long ones", func(t *testing.T) { testSequences(t, 1000, randomLife) })
@@ -269,7 +261,6 @@ func testSequences(t *testing.T, lives int, random func(*rand.Rand) life) {
 	for range lives {
 		l := random(rng)
 		lim := &Limits{Read: l.timeout, Grace: lastResend, Hold: time.Hour, Horizon: time.Hour, Resend: Resend}
-		lim.Ready()
 		if at := l.ends(lim, l.end().Add(20*l.timeout)); at != Never {
 			cut++
 		}

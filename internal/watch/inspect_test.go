@@ -49,7 +49,6 @@ func TestAnInspectionForgetsWhatTheLastLookFound(t *testing.T) {
 	p := newAskingPort(t, testConfig{ReadTimeout: time.Minute, WriteStallTimeout: 8 * time.Second})
 	cfg := p.Settings().Config
 	cfg.Limits.Heartbeat = verdict.Heartbeat{Interval: time.Second, Retry: time.Second, MaxMissed: 9}
-	cfg.Limits.Ready()
 	p.Follow(p.Settings().next(cfg, overlay{}, 0))
 	p.open()
 	p.peer = func(*testConn) verdict.Evidence {
@@ -72,7 +71,6 @@ func TestAnInspectionForgetsWhatTheLastLookFound(t *testing.T) {
 	require.NotZero(t, inspect().ReadIdle)
 	unlimited := cfg
 	unlimited.Limits.Stall = 0
-	unlimited.Limits.Ready()
 	p.Follow(p.Set.next(unlimited, overlay{}, 0))
 	require.Equal(t, "open", inspect().State, "the limit is off")
 	p.Follow(p.Set.next(cfg, overlay{}, 0))

@@ -59,7 +59,7 @@ func (o *Outages) At(now mono.Time) *verdict.Away {
 	from, to := o.watcher.Clock.LastMove()
 	// The Monitor records a move before the next one, so it knows all moves before the last.
 	o.Follow(o.watcher.Monitor.State())
-	o.away.HeldSince = o.followed.HeldSince(now)
+	o.away.Holds = o.followed.Holds(now)
 	away, rule := &o.away, o.watcher.Rule()
 	moves := [...]verdict.Outage{
 		{From: from, To: to, Length: to.Sub(from)}, {From: to, To: now, Length: now.Sub(to)},

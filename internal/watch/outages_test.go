@@ -62,15 +62,15 @@ func TestASilenceOfAllIsHeldAndRemembered(t *testing.T) {
 		return p.Shard.Outages.At(p.now)
 	}
 	for p.Monitor.State().Count == nil {
-		require.Zero(t, away(last).HeldSince)
+		require.Empty(t, away(last).Holds)
 		require.Less(t, p.now, last.Add(10*time.Second))
 	}
 	p.Monitor.State().Count.Add(outage.MinBusy)
 	for range 10 {
-		require.Equal(t, last, away(last).HeldSince)
+		require.Equal(t, []mono.Time{last}, away(last).Holds)
 	}
 	after := away(p.now)
-	require.Zero(t, after.HeldSince)
+	require.Empty(t, after.Holds)
 	require.Len(t, after.All, 1)
 	require.Empty(t, after.Server)
 }

@@ -462,19 +462,12 @@ func (all *samples[C]) awayOf(id uint32, c *Conn[C], away *verdict.Away, now mon
 			continue
 		}
 		state := g.monitor.State()
-		if since := state.HeldSince(now); since != 0 {
-			near.Holds = append(near.Holds, since)
-		}
+		near.Holds = slices.Concat(near.Holds, state.Holds(now))
 		for _, o := range state.Silent {
 			near.All = near.All.AddApart(o)
 		}
 	}
-	if near.HeldSince != 0 {
-		near.Holds = append(near.Holds, near.HeldSince)
-	}
-	if slices.Sort(near.Holds); len(near.Holds) > 0 {
-		near.HeldSince = near.Holds[0]
-	}
+	slices.Sort(near.Holds)
 	whole.Group = &near
 	return &whole
 }
@@ -483,8 +476,8 @@ func (all *samples[C]) awayOf(id uint32, c *Conn[C], away *verdict.Away, now mon
 func (all *samples[C]) ran(id uint32, c *Conn[C], from, to mono.Time) time.Duration {
 	away := all.awayOf(id, c, all.shard.Outages.At(to), to).Of(reap.ReadIdle)
 	d := to.Sub(from) - away.All.Within(from, to)
-	if held := away.HeldSince; held != 0 {
-		d -= max(to.Sub(max(held, from)), 0)
+	if len(away.Holds) > 0 {
+		d -= max(to.Sub(max(away.Holds[0], from)), 0)
 	}
 	return d
 }

@@ -131,7 +131,6 @@ func (set *Settings) limitsOf(own reap.ConnLimits) *Limits {
 			lim.Previous = &verdict.Limits{}
 		}
 	}
-	lim.Ready()
 	return lim
 }
 

@@ -98,7 +98,7 @@ func (w *World) watchHold() {
 	w.outages = w.Monitor.Outages
 	for _, state := range append(groups, state) {
 		if state.Held() {
-			w.holds = append(w.holds, Interval{time.Duration(state.HeldSince(mono.Time(w.Now))), w.Now})
+			w.holds = append(w.holds, Interval{time.Duration(state.Holds(mono.Time(w.Now))[0]), w.Now})
 		}
 		for _, o := range state.Silent {
 			w.holds = append(w.holds, Interval{time.Duration(o.From), time.Duration(o.To)})

@@ -280,6 +280,11 @@ func testSequences(t *testing.T, lives int, random func(*rand.Rand) life) {
 		kept[len(kept)/2], kept[len(kept)*9/10], kept[len(kept)*99/100], kept[len(kept)-1])
 }
 
+func TestAHeartbeatThatIsSwitchedOffEndsNothing(t *testing.T) {
+	lim := Limits{Heartbeat: Heartbeat{Retry: time.Second, MaxMissed: 1}, Horizon: time.Hour}
+	require.Equal(t, Wait, lim.Judge(&Facts{Missed: 1}, &Away{}, mono.Time(time.Minute)).Act)
+}
+
 // TestAPongThatNoByteShowsIsOne has a pong that Conn.Alive tells of, and a long Retry.
 func TestAPongThatNoByteShowsIsOne(t *testing.T) {
 	h := Heartbeat{Interval: 10 * time.Second, Retry: 30 * time.Second, MaxMissed: 1, PongsOnly: true}

@@ -131,9 +131,10 @@ type Config struct {
 	OutageGrace time.Duration
 
 	// Tick is the step in which deadlines are kept: a connection is judged at most two ticks after
-	// its timeout, and never before. Each tick wakes the process once while there are connections.
-	// If zero, it is a 200th of the shortest timeout, but 20 to 100 ms, at most a tenth of that
-	// timeout, and at least 1 ms. Update cannot change it.
+	// its timeout, and never before. Each tick wakes the process once while there are connections:
+	// with a timeout of 30 s, a tick of a second halves the processor time of the Reaper. If zero,
+	// it is a 200th of the shortest timeout, but 20 to 100 ms, at most a tenth of that timeout, and
+	// at least 1 ms. Update cannot change it.
 	Tick time.Duration
 
 	// Unwrap returns the connection inside one that has no method NetConn, such as those of

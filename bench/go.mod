@@ -9,6 +9,7 @@ require (
 	github.com/panjf2000/gnet/v2 v2.10.0
 	go.uber.org/zap v1.28.0
 	golang.org/x/sync v0.19.0
+	golang.org/x/sys v0.40.0
 	trpc.group/trpc-go/tnet v1.1.0
 )
 
@@ -20,7 +21,6 @@ require (
 	github.com/valyala/bytebufferpool v1.0.0 // indirect
 	go.uber.org/atomic v1.11.0 // indirect
 	go.uber.org/multierr v1.11.0 // indirect
-	golang.org/x/sys v0.40.0 // indirect
 	golang.org/x/time v0.13.0 // indirect
 	gopkg.in/natefinch/lumberjack.v2 v2.2.1 // indirect
 )

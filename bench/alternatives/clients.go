@@ -35,8 +35,16 @@ func dial(addr string, n int) (*fleet, error) {
 	var dials errgroup.Group
 	dials.SetLimit(64)
 	for i := range f.conns {
-		dials.Go(func() (err error) {
-			f.conns[i], err = dialOne(addr)
+		dials.Go(func() error {
+			conn, err := net.DialTimeout("tcp", addr, 10*time.Second)
+			if err != nil {
+				return err
+			}
+			f.conns[i] = &client{conn: conn}
+			if err := f.conns[i].send(); err != nil {
+				return err
+			}
+			_, err = conn.Read(make([]byte, 1))
 			return err
 		})
 	}
@@ -48,22 +56,6 @@ func dial(addr string, n int) (*fleet, error) {
 		f.open.Go(func() { f.read(c) })
 	}
 	return f, nil
-}
-
-func dialOne(addr string) (*client, error) {
-	conn, err := net.DialTimeout("tcp", addr, 10*time.Second)
-	if err != nil {
-		return nil, err
-	}
-	c := &client{conn: conn}
-	if err = c.send(); err == nil {
-		_, err = conn.Read(make([]byte, 1))
-	}
-	if err != nil {
-		_ = conn.Close() // the error of the echo says more
-		return nil, err
-	}
-	return c, nil
 }
 
 func (c *client) send() error {
@@ -109,21 +101,17 @@ func (f *fleet) sendAll() {
 	}
 }
 
-// ends returns when the first and the last connection ended.
-func (f *fleet) ends() (first, last time.Time) {
-	byEnd := func(a, b *client) int { return a.end.Compare(b.end) }
-	return slices.MinFunc(f.conns, byEnd).end, slices.MaxFunc(f.conns, byEnd).end
-}
-
-// awaitEnd reports whether the server has closed all connections within a time.
-func (f *fleet) awaitEnd(limit time.Duration) bool {
-	for giveUp := time.Now().Add(limit); time.Now().Before(giveUp); time.Sleep(step) {
-		if f.closed.Load() == int64(len(f.conns)) {
-			f.open.Wait()
-			return true
+// awaitEnd waits until the server has closed all connections, at most for a time, and returns when
+// the first and the last one ended.
+func (f *fleet) awaitEnd(limit time.Duration) (first, last time.Time, ended bool) {
+	for giveUp := time.Now().Add(limit); f.closed.Load() < int64(len(f.conns)); time.Sleep(step) {
+		if time.Now().After(giveUp) {
+			return first, last, false
 		}
 	}
-	return false
+	f.open.Wait()
+	byEnd := func(a, b *client) int { return a.end.Compare(b.end) }
+	return slices.MinFunc(f.conns, byEnd).end, slices.MaxFunc(f.conns, byEnd).end, true
 }
 
 func (f *fleet) close() {

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -21,7 +22,7 @@ const (
 // delay those of living ones in the same process.
 func live(addr string, n int) error {
 	all := make([][]echoed, n)
-	stop := make(chan struct{})
+	var stop atomic.Bool
 	var living errgroup.Group
 	for i := range all {
 		conn, err := net.Dial("tcp", addr)
@@ -30,7 +31,7 @@ func live(addr string, n int) error {
 		}
 		first := time.Now().Add(livingPeriod * time.Duration(i) / time.Duration(n))
 		living.Go(func() (err error) {
-			all[i], err = exchange(conn, first, stop)
+			all[i], err = exchange(conn, first, &stop)
 			return err
 		})
 	}
@@ -38,7 +39,7 @@ func live(addr string, n int) error {
 	if _, err := fmt.Scan(&from, &to); err != nil {
 		return err
 	}
-	close(stop)
+	stop.Store(true)
 	if err := living.Wait(); err != nil {
 		return fmt.Errorf("a living client: %w", err)
 	}
@@ -54,17 +55,13 @@ type echoed struct {
 
 // exchange sends a message each period, and waits for its echo. A message that is late because an
 // echo has not come counts from when it was due.
-func exchange(conn net.Conn, due time.Time, stop <-chan struct{}) (all []echoed, err error) {
+func exchange(conn net.Conn, due time.Time, stop *atomic.Bool) (all []echoed, err error) {
 	defer conn.Close()
 	message := append(make([]byte, livingSize-1), '\n') // some of the servers read lines
-	for ; ; due = due.Add(livingPeriod) {
+	for ; !stop.Load(); due = due.Add(livingPeriod) {
 		began := due
 		if wait := time.Until(due); wait > 0 {
-			select {
-			case <-stop:
-				return all, nil
-			case <-time.After(wait):
-			}
+			time.Sleep(wait)
 			began = time.Now()
 		}
 		if err := conn.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
@@ -78,6 +75,7 @@ func exchange(conn net.Conn, due time.Time, stop <-chan struct{}) (all []echoed,
 		}
 		all = append(all, echoed{due, time.Since(began)})
 	}
+	return all, nil
 }
 
 // p99Of returns milliseconds.

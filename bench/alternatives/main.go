@@ -5,9 +5,7 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
-	"os"
 	"strings"
 	"time"
 
@@ -18,26 +16,6 @@ import (
 func main() {
 	runAsChild()
 	rounds.Main("alternatives", "results/alternatives.md", 3, compare)
-}
-
-// childVerb is the hidden first argument of a child process. The second one is its job.
-const childVerb = "child"
-
-// runAsChild runs a child process and ends it, if this is one.
-func runAsChild() {
-	if len(os.Args) != 3 || os.Args[1] != childVerb {
-		return
-	}
-	var j job
-	err := json.Unmarshal([]byte(os.Args[2]), &j)
-	if err == nil {
-		err = j.run()
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	os.Exit(0)
 }
 
 // A load is what the clients of each server do.
@@ -101,7 +79,7 @@ func render(o rounds.Options, l load, results rounds.Results) string {
 		row := []string{k.name}
 		for _, c := range columns {
 			text := results.Cell(k.name, c.figure, c.base)
-			if k.serve == nil && c.figure == "cut" && text == "-" {
+			if k.name == netty && c.figure == "cut" && text == "-" {
 				text = "not installed"
 			}
 			row = append(row, text)

@@ -3,19 +3,20 @@ package main
 import (
 	"bufio"
 	"encoding/json"
-	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/idlewheel/idlewheel/bench/internal/process"
 )
 
-// lifetime bounds a child process, in case that its parent has died.
-const lifetime = time.Minute
+const (
+	childVerb = "child"     // the hidden first argument of a child process; the second one is its job
+	lifetime  = time.Minute // of a child process, in case that its parent has died
+)
 
 // A job is what a child process does: it is a server, or the living clients of one.
 type job struct {
@@ -25,6 +26,23 @@ type job struct {
 
 	Living int    // if not 0, the number of living clients
 	Addr   string // of their server
+}
+
+// runAsChild runs a child process and ends it, if this is one.
+func runAsChild() {
+	if len(os.Args) != 3 || os.Args[1] != childVerb {
+		return
+	}
+	var j job
+	err := json.Unmarshal([]byte(os.Args[2]), &j)
+	if err == nil {
+		err = j.run()
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
 }
 
 func (j job) run() error {
@@ -37,6 +55,9 @@ func (j job) run() error {
 	return fmt.Errorf("%s: %w", j.Server, kinds()[i].serve(j))
 }
 
+// announce tells the parent that a server can be reached.
+func announce(addr net.Addr) { fmt.Printf("%q\n", addr) }
+
 // answer collects garbage and prints the bytes of heap and stacks for each line that it reads.
 func answer() {
 	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
@@ -45,39 +66,15 @@ func answer() {
 	os.Exit(0) // the parent has closed its end
 }
 
-// startChild starts this program with a job.
-func startChild(j job) (*process.Process, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
+// start starts the process of a job: this program, or the one with Netty.
+func start(j job) (*process.Process, error) {
 	encoded, err := json.Marshal(j)
-	if err != nil {
-		return nil, err
+	cmd := exec.Command("/proc/self/exe", childVerb, string(encoded))
+	if j.Server == netty {
+		cmd, _, err = process.Netty(nettySource, fmt.Sprint(j.Timeout.Milliseconds()))
 	}
-	return process.Start(exec.Command(self, childVerb, string(encoded)))
-}
-
-func startNetty(j job) (*process.Process, error) {
-	cmd, _, err := process.Netty(nettySource, strconv.FormatInt(j.Timeout.Milliseconds(), 10))
 	if err != nil {
 		return nil, err
 	}
 	return process.Start(cmd)
-}
-
-// startServer starts a server of a kind, which prints its address.
-func startServer(k kind, j job) (p *process.Process, addr string, err error) {
-	start := startChild
-	if k.serve == nil {
-		start = startNetty
-	}
-	j.Server = k.name
-	if p, err = start(j); err != nil {
-		return nil, "", err
-	}
-	if addr, err = p.ReadLine(); err != nil {
-		return nil, "", errors.Join(err, p.Close())
-	}
-	return p, addr, nil
 }

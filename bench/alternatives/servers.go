@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -26,34 +25,29 @@ const (
 
 	freePort    = "127.0.0.1:0"
 	nettySource = "netty/NettyIdle.java"
+
+	base  = "gnet alone" // closes nothing, and has the ratio 1 in columns with ratios
+	netty = "Netty"      // is a Java program, and answers no question
 )
 
 // A kind is an echo server that closes a connection after its peer has been silent for a timeout.
+// Serve announces the address and serves until the process ends; nil for Netty.
 type kind struct {
-	name  string
-	note  string
-	reaps bool
-	early bool // it may close a connection before its timeout
-
-	// serve prints the address and serves until the process ends. If nil, the server is a Java
-	// program.
-	serve func(j job) error
+	name, note string
+	serve      func(j job) error
 }
-
-// base has the ratio 1 in columns with ratios.
-const base = "gnet alone"
 
 func kinds() []kind {
 	return []kind{
-		{name: base, note: "nothing is closed", serve: serveAlone},
-		{name: "gnet, idle.Middleware", note: "`ReadTimeout`, as in the README", reaps: true, serve: serveIdle},
-		{name: "gnet, time.AfterFunc", note: "one per connection in its Context, reset by each message", reaps: true, serve: serveAfterFunc},
-		{name: "gnet, scan in OnTick", note: "a map of all connections behind a lock, scanned once a second", reaps: true, serve: serveScan},
-		{name: "tnet", note: "`tnet.WithTCPIdleTimeout`; its clock moves once a second, so it may close early", reaps: true, early: true, serve: serveTnet},
-		{name: "goroutine, idlenet", note: "`idlenet.Listen`, `ReadTimeout`, a goroutine with a buffer of 64 bytes", reaps: true, serve: serveIdlenet},
-		{name: "goroutine, deadline, 64-byte buffer", note: "SetReadDeadline before each Read: the minimum on package net", reaps: true, serve: serveDeadlines(echoAll)},
-		{name: "goroutine, deadline, bufio.Reader", note: "the same with a bufio.Reader of its default size, 4 KiB", reaps: true, serve: serveDeadlines(echoLines)},
-		{name: "Netty", note: "`IdleStateHandler` with its defaults on two event loops, in a Java VM", reaps: true},
+		{base, "nothing is closed", serveAlone},
+		{"gnet, idle.Middleware", "`ReadTimeout`, as in the README", serveIdle},
+		{"gnet, time.AfterFunc", "one per connection in its Context, reset by each message", serveAfterFunc},
+		{"gnet, scan in OnTick", "a map of all connections behind a lock, scanned once a second", serveScan},
+		{"tnet", "`tnet.WithTCPIdleTimeout`; its clock moves once a second, so it may close early", serveTnet},
+		{"goroutine, idlenet", "`idlenet.Listen`, `ReadTimeout`, a goroutine with a buffer of 64 bytes", serveIdlenet},
+		{"goroutine, deadline, 64-byte buffer", "SetReadDeadline before each Read: the minimum on package net", serveDeadlines(echoAll)},
+		{"goroutine, deadline, bufio.Reader", "the same with a bufio.Reader of its default size, 4 KiB", serveDeadlines(echoLines)},
+		{netty, "`IdleStateHandler` with its defaults on two event loops, in a Java VM", nil},
 	}
 }
 
@@ -62,7 +56,7 @@ var silent = zap.NewNop().Sugar()
 
 // --- gnet
 
-// echo returns the received bytes. It prints the address once the engine has booted.
+// echo returns the received bytes. It announces the address once the engine has booted.
 type echo struct{ gnet.BuiltinEventEngine }
 
 func (*echo) OnBoot(e gnet.Engine) gnet.Action {
@@ -74,7 +68,7 @@ func (*echo) OnBoot(e gnet.Engine) gnet.Action {
 	if err != nil {
 		panic(err)
 	}
-	fmt.Printf("127.0.0.1:%d\n", name.(*syscall.SockaddrInet4).Port)
+	announce(&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: name.(*syscall.SockaddrInet4).Port})
 	return gnet.None
 }
 
@@ -190,7 +184,7 @@ func serveTnet(j job) error {
 	if err != nil {
 		return err
 	}
-	fmt.Println(l.Addr())
+	announce(l.Addr())
 	return service.Serve(context.Background())
 }
 
@@ -208,7 +202,7 @@ func echoTnet(c tnet.Conn) error {
 
 // serveGoroutines calls handle with each connection of a listener, on a goroutine of its own.
 func serveGoroutines(l net.Listener, handle func(net.Conn)) error {
-	fmt.Println(l.Addr())
+	announce(l.Addr())
 	for {
 		c, err := l.Accept()
 		if err != nil {

@@ -28,7 +28,7 @@ public class NettyIdle {
                     }
                 });
         Channel listener = server.bind("127.0.0.1", 0).sync().channel();
-        System.out.println("127.0.0.1:" + ((InetSocketAddress) listener.localAddress()).getPort());
+        System.out.println("\"127.0.0.1:" + ((InetSocketAddress) listener.localAddress()).getPort() + "\"");
         while (System.in.read() >= 0) {
             // until the parent closes it
         }

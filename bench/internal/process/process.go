@@ -1,9 +1,7 @@
-// Package process starts programs that answer questions, and measures its own process.
+// Package process starts programs that answer questions, and measures processes.
 package process
 
 import (
-	"bufio"
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,18 +9,21 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // A Process is a running program. It ends when its input ends.
 type Process struct {
-	cmd *exec.Cmd
-	in  io.WriteCloser
-	out *bufio.Reader
-	err error // of the last CPU that failed
+	cmd     *exec.Cmd
+	in      io.WriteCloser
+	answers *json.Decoder
+	err     error // of the last CPU that failed
 }
 
 // Start starts a program.
@@ -36,47 +37,48 @@ func Start(cmd *exec.Cmd) (*Process, error) {
 		return nil, err
 	}
 	cmd.Stderr = os.Stderr
-	return &Process{cmd: cmd, in: in, out: bufio.NewReader(out)}, cmd.Start()
+	return &Process{cmd: cmd, in: in, answers: json.NewDecoder(out)}, cmd.Start()
 }
 
-// ReadLine returns the next line of output.
-func (p *Process) ReadLine() (string, error) {
-	line, err := p.out.ReadString('\n')
-	return strings.TrimSpace(line), err
+// Netty returns the command that compiles and runs a Java source file, which uses Netty of Debian's
+// libnetty-java, and the version of Netty. An error says what is not installed.
+func Netty(source string, args ...string) (cmd *exec.Cmd, version string, err error) {
+	if _, err := exec.LookPath("javac"); err != nil {
+		return nil, "", errors.New("there is no JDK")
+	}
+	const jars = "/usr/share/java"
+	all, err := filepath.Glob(jars + "/netty-*.jar")
+	path := strings.Join(append(all, jars+"/jctools-core.jar"), ":")
+	common := regexp.MustCompile(`/netty-common-([^:]*)\.jar`).FindStringSubmatch(path)
+	if err != nil || common == nil {
+		return nil, "", errors.New("there is no netty-common jar in " + jars)
+	}
+	return exec.Command("java", append([]string{"-cp", path, source}, args...)...), common[1], nil
 }
 
-// Ask writes a line, and reads a line of JSON into the answer.
+// Answer reads the next value of JSON that the program prints.
+func (p *Process) Answer(answer any) error { return p.answers.Decode(answer) }
+
+// Ask writes a line, and reads the answer.
 func (p *Process) Ask(question string, answer any) error {
 	if _, err := fmt.Fprintln(p.in, question); err != nil {
 		return err
 	}
-	line, err := p.ReadLine()
-	if err != nil {
-		return err
-	}
-	return json.Unmarshal([]byte(line), answer)
+	return p.Answer(answer)
 }
 
 // Signal sends a signal.
 func (p *Process) Signal(s syscall.Signal) error { return p.cmd.Process.Signal(s) }
 
-// CPU returns the time that the threads of the program have run. Linux only. If it fails, Close
-// returns the error.
-func (p *Process) CPU() (sum time.Duration) {
-	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", p.cmd.Process.Pid))
-	if err == nil && len(threads) == 0 {
-		err = errors.New("the kernel does not tell the time of threads")
+// CPU returns the time that the program has run. Linux only. If it fails, Close returns the error.
+func (p *Process) CPU() time.Duration {
+	const ofThreads = 2
+	clock := ^p.cmd.Process.Pid<<3 | ofThreads // as clock_getcpuclockid(3) returns it
+	var t unix.Timespec
+	if err := unix.ClockGettime(int32(clock), &t); err != nil {
+		p.err = fmt.Errorf("the kernel does not tell the time of a process: %w", err)
 	}
-	for _, path := range threads {
-		var ran time.Duration
-		text, readErr := os.ReadFile(path)
-		if readErr == nil { // else the thread has ended
-			_, err = fmt.Sscan(string(text), &ran)
-		}
-		sum += ran
-	}
-	p.err = cmp.Or(err, p.err)
-	return sum
+	return time.Duration(t.Nano())
 }
 
 // Close ends the program and waits for it.

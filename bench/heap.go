@@ -6,15 +6,11 @@ import (
 	"time"
 )
 
-// A heapTimer is the usual simple implementation: container/heap behind a lock. Each step fires
-// what is due, outside the lock. If it is touched, it is lazy: a touch stores the time of the last
-// step.
+// A heapTimer is the usual simple implementation: container/heap behind a lock.
 type heapTimer struct {
-	config
 	origin  time.Time
 	now     time.Duration // of the last step, since the origin
 	entries []*heapEntry
-	heard   []time.Duration // if touched; 0: never
 
 	mu      sync.Mutex
 	pending deadlineHeap
@@ -27,61 +23,54 @@ type heapEntry struct {
 	i        int
 }
 
-func newHeap(c config) (subject, error) {
-	h := &heapTimer{config: c, origin: time.Now(), entries: make([]*heapEntry, c.n)}
-	s := subject{h.schedule, h.cancel, h.reschedule, h.step, nothing}
-	if c.timeout > 0 {
-		h.heard = make([]time.Duration, c.n)
-		s.reschedule = func(i int, _ time.Duration) { h.heard[i] = h.now }
-	}
-	return s, nil
-}
-
-func (s *heapTimer) schedule(i int, d time.Duration) {
-	e := &heapEntry{deadline: time.Since(s.origin) + d, i: i}
-	s.entries[i] = e
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	heap.Push(&s.pending, e)
-}
-
-func (s *heapTimer) cancel(i int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if e := s.entries[i]; e.place >= 0 {
-		heap.Remove(&s.pending, e.place)
-	}
-}
-
-func (s *heapTimer) reschedule(i int, d time.Duration) {
-	deadline := time.Since(s.origin) + d
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if e := s.entries[i]; e.place >= 0 {
-		e.deadline = deadline
-		heap.Fix(&s.pending, e.place)
-	}
-}
-
-func (s *heapTimer) step() {
-	s.now = time.Since(s.origin)
-	for e := s.pop(); e != nil; e = s.pop() {
-		if s.timeout > 0 && s.heard[e.i] > 0 && s.heard[e.i]+s.timeout > s.now {
-			s.schedule(e.i, s.heard[e.i]+s.timeout-s.now)
-			continue
+// newHeap makes a heapTimer. Each step fires what is due, outside the lock.
+func newHeap(c config) subject {
+	h := &heapTimer{origin: time.Now(), entries: make([]*heapEntry, c.n)}
+	s := subject{schedule: h.schedule, cancel: h.cancel, reschedule: h.reschedule, close: nothing}
+	expire := c.lazily(&s, &h.now)
+	s.step = func() {
+		h.now = time.Since(h.origin)
+		for e := h.pop(); e != nil; e = h.pop() {
+			expire(e.i)
 		}
-		s.callback(e.i)()
+	}
+	return s
+}
+
+func (h *heapTimer) schedule(i int, d time.Duration) {
+	e := &heapEntry{deadline: time.Since(h.origin) + d, i: i}
+	h.entries[i] = e
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	heap.Push(&h.pending, e)
+}
+
+func (h *heapTimer) cancel(i int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if e := h.entries[i]; e.place >= 0 {
+		heap.Remove(&h.pending, e.place)
+	}
+}
+
+func (h *heapTimer) reschedule(i int, d time.Duration) {
+	deadline := time.Since(h.origin) + d
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if e := h.entries[i]; e.place >= 0 {
+		e.deadline = deadline
+		heap.Fix(&h.pending, e.place)
 	}
 }
 
 // pop removes and returns an entry that is due, or returns nil.
-func (s *heapTimer) pop() *heapEntry {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.pending) == 0 || s.pending[0].deadline > s.now {
+func (h *heapTimer) pop() *heapEntry {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.pending) == 0 || h.pending[0].deadline > h.now {
 		return nil
 	}
-	return heap.Pop(&s.pending).(*heapEntry)
+	return heap.Pop(&h.pending).(*heapEntry)
 }
 
 // deadlineHeap implements [heap.Interface], the earliest deadline first.

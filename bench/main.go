@@ -24,13 +24,9 @@ func compare(o rounds.Options) (string, error) {
 		defer netty.vm.Close()
 	}
 	c.kinds = append(kinds(), netty)
-	var names []string
-	for _, k := range c.kinds {
-		names = append(names, k.name)
-	}
 	take := func(o rounds.Options, n int) (rounds.Results, error) {
 		l := load{n, max(1, operations/n), expiry}
-		return o.Take(names, func(i int) (rounds.Figures, error) { return measure(c.kinds[i], l) })
+		return rounds.Take(o, c.kinds, func(k kind) (rounds.Figures, error) { return measure(k, l) })
 	}
 	if _, err := take(rounds.Options{Runs: 1}, c.sizes[0]); err != nil { // a warm-up
 		return "", err

@@ -72,7 +72,7 @@ func (c comparison) notes() string {
 	}
 	var b strings.Builder
 	for _, k := range c.kinds {
-		fmt.Fprintf(&b, "- %s: %s\n", strings.TrimSpace(k.name+" "+cmp.Or(k.version, versions[k.module])), k.note)
+		fmt.Fprintf(&b, "- %s: %s\n", strings.TrimSpace(k.name+" "+cmp.Or(k.version, versions["github.com/"+k.name])), k.note)
 	}
 	return b.String()
 }

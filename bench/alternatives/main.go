@@ -33,11 +33,7 @@ func compare(o rounds.Options) (string, error) {
 	if o.Quick {
 		l = load{n: 200, living: 10, heartbeat: time.Second, timeout: 2 * time.Second, stop: 3 * time.Second}
 	}
-	var names []string
-	for _, k := range kinds() {
-		names = append(names, k.name)
-	}
-	results, err := o.Take(names, func(i int) (rounds.Figures, error) { return measure(kinds()[i], l) })
+	results, err := rounds.Take(o, kinds(), func(k kind) (rounds.Figures, error) { return measure(k, l) })
 	if err != nil {
 		return "", err
 	}

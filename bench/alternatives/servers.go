@@ -37,6 +37,8 @@ type kind struct {
 	serve      func(j job) error
 }
 
+func (k kind) String() string { return k.name }
+
 func kinds() []kind {
 	return []kind{
 		{base, "nothing is closed", serveAlone},

@@ -55,21 +55,20 @@ type Figures map[string]float64
 // Results are the figures of all rounds by subject.
 type Results map[string][]Figures
 
-// Take measures all subjects, given by their index, in each round, so that other load of the
-// machine affects all alike. Each round begins with another subject, so that none always follows
-// the same other one.
-func (o Options) Take(subjects []string, measure func(i int) (Figures, error)) (Results, error) {
+// Take measures all subjects in each round, so that other load of the machine affects all alike.
+// Each round begins with another subject, so that none always follows the same other one.
+func Take[S fmt.Stringer](o Options, subjects []S, measure func(S) (Figures, error)) (Results, error) {
 	results := Results{}
 	for round := range o.Runs {
 		for turn := range subjects {
-			i := (round + turn) % len(subjects)
-			began := time.Now()
-			f, err := measure(i)
+			s := subjects[(round+turn)%len(subjects)]
+			name, began := s.String(), time.Now()
+			f, err := measure(s)
 			if err != nil {
-				return nil, fmt.Errorf("%s: %w", subjects[i], err)
+				return nil, fmt.Errorf("%s: %w", name, err)
 			}
-			results[subjects[i]] = append(results[subjects[i]], f)
-			fmt.Fprintf(os.Stderr, "round %d of %d: %s, %.1f s\n", round+1, o.Runs, subjects[i], time.Since(began).Seconds())
+			results[name] = append(results[name], f)
+			fmt.Fprintf(os.Stderr, "round %d of %d: %s, %.1f s\n", round+1, o.Runs, name, time.Since(began).Seconds())
 		}
 	}
 	return results, nil

@@ -9,10 +9,14 @@ import (
 	"testing"
 )
 
+type letter byte
+
+func (l letter) String() string { return string(rune(l)) }
+
 func TestSubjectsTakeTurns(t *testing.T) {
 	var order strings.Builder
-	results, err := Options{Runs: 3}.Take([]string{"a", "b", "c"}, func(i int) (Figures, error) {
-		order.WriteByte("abc"[i])
+	results, err := Take(Options{Runs: 3}, []letter("abc"), func(l letter) (Figures, error) {
+		order.WriteByte(byte(l))
 		return Figures{"n": float64(order.Len())}, nil
 	})
 	if err != nil || order.String() != "abcbcacab" {
@@ -24,7 +28,7 @@ func TestSubjectsTakeTurns(t *testing.T) {
 }
 
 func TestAFailureEndsTheComparison(t *testing.T) {
-	_, err := Options{Runs: 1}.Take([]string{"a"}, func(int) (Figures, error) { return nil, errors.New("stuck") })
+	_, err := Take(Options{Runs: 1}, []letter("a"), func(letter) (Figures, error) { return nil, errors.New("stuck") })
 	if err == nil || err.Error() != "a: stuck" {
 		t.Errorf("error %v, want a: stuck", err)
 	}

@@ -26,52 +26,43 @@ var shared = []string{
 	"internal/connstate", "internal/conntable", "internal/mono", "internal/outage", "internal/verdict", "internal/watch",
 }
 
-// testsFor returns the tests for a mutant. By default they are those of its package, those against
-// servers with known faults for loadtest, and the simulation of a front end for others. A mutant in
-// a shared package is tried against the simulations of both front ends, and against their tests
-// with real sockets last, which take longest.
-func (c *workCopy) testsFor(m mutant) []string {
-	if c.tests != nil {
-		return c.tests
+// testsFor returns the commands that test a mutant. By default they are those of its package, those
+// against servers with known faults for loadtest, and the simulation of a front end for others. A
+// mutant in a shared package is tried against the simulations of both front ends, and against their
+// tests with real sockets last, which take longest.
+func (c *workCopy) testsFor(m mutant) (commands []string) {
+	dir := path.Dir(m.file)
+	for _, test := range c.tests {
+		commands = append(commands, strings.ReplaceAll(test, "{package}", "./"+dir))
+	}
+	if commands != nil {
+		return commands
 	}
 	const simulation, sockets = " -run ^TestSimulation$", " -skip ^TestSimulation$"
 	long := fmt.Sprintf("go test -count=1 -timeout %v ", c.timeout)
 	short := fmt.Sprintf("go test -short -failfast -count=1 -timeout %v ", c.timeout)
-	tests := []string{short + "{package}"}
-	switch dir := path.Dir(m.file); {
+	own := short + "./" + dir
+	switch {
 	case strings.HasPrefix(dir, "loadtest"):
-		return append(tests, short+"./loadtest/internal/truth")
+		return []string{own, short + "./loadtest/internal/truth"}
 	case slices.Contains(shared, dir):
-		return append(tests, long+"./idle"+simulation, long+"./idlenet"+simulation, short+"./idle"+sockets, short+"./idlenet"+sockets)
+		return []string{own, long + "./idle" + simulation, long + "./idlenet" + simulation, short + "./idle" + sockets, short + "./idlenet" + sockets}
 	case dir == "idlenet":
-		return append(tests, long+"./idlenet"+simulation)
+		return []string{own, long + "./idlenet" + simulation}
 	}
-	return append(tests, long+"./idle"+simulation)
-}
-
-// mutate returns the source of a file without and with a mutant.
-func (c *workCopy) mutate(m mutant) (original, changed string, err error) {
-	source, err := os.ReadFile(filepath.Join(c.dir, m.file))
-	if os.IsNotExist(err) {
-		err = fmt.Errorf("mutants: %s: no such file", m.file)
-	}
-	if err == nil {
-		changed, err = m.apply(string(source))
-	}
-	return string(source), changed, err
+	return []string{own, long + "./idle" + simulation}
 }
 
 // checkTests runs the tests without a mutant. They must pass.
 func (c *workCopy) checkTests(mutants []mutant) error {
 	passed := map[string]bool{}
 	for _, m := range mutants {
-		for _, test := range c.testsFor(m) {
-			command := commandOf(test, m)
+		for _, command := range c.testsFor(m) {
 			if passed[command] {
 				continue
 			}
-			if out, err := c.command(command); err != nil {
-				return fmt.Errorf("mutants: without a change, %s: %w\n%s", command, err, out)
+			if out, err := c.run(command); err != nil {
+				return fmt.Errorf("without a change, %s: %w\n%s", command, err, out)
 			}
 			passed[command] = true
 		}
@@ -81,7 +72,7 @@ func (c *workCopy) checkTests(mutants []mutant) error {
 
 // try returns the command that has killed a mutant, or nothing if it has survived.
 func (c *workCopy) try(m mutant) (by string, err error) {
-	original, changed, err := c.mutate(m)
+	original, changed, err := m.mutate(c.dir)
 	if err != nil {
 		return "", err
 	}
@@ -90,24 +81,19 @@ func (c *workCopy) try(m mutant) (by string, err error) {
 		return "", err
 	}
 	defer func() { err = cmp.Or(err, os.WriteFile(file, []byte(original), 0o666)) }()
-	if out, err := c.command(commandOf("go build {package}", m)); err != nil {
-		return "", fmt.Errorf("mutants: %v: it does not compile: %w\n%s", m, err, out)
+	if out, err := c.run("go build ./" + path.Dir(m.file)); err != nil {
+		return "", fmt.Errorf("%v: it does not compile: %w\n%s", m, err, out)
 	}
-	for _, test := range c.testsFor(m) {
-		command := commandOf(test, m)
-		if _, err := c.command(command); err != nil {
+	for _, command := range c.testsFor(m) {
+		if _, err := c.run(command); err != nil {
 			return command, nil
 		}
 	}
 	return "", nil
 }
 
-func commandOf(test string, m mutant) string {
-	return strings.ReplaceAll(test, "{package}", "./"+path.Dir(m.file))
-}
-
-// command runs a command in the copy.
-func (c *workCopy) command(command string) (out []byte, err error) {
+// run runs a command in the copy.
+func (c *workCopy) run(command string) (out []byte, err error) {
 	// The timeout of go test expires first.
 	ctx, cancel := context.WithTimeout(context.Background(), c.timeout+30*time.Second)
 	defer cancel()

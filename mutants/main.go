@@ -21,13 +21,6 @@ import (
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
-// Exit codes.
-const (
-	exitOK = iota
-	exitSurvivors
-	exitError
-)
-
 func run(args []string, stdout, stderr io.Writer) int {
 	flags := flag.NewFlagSet("mutants", flag.ContinueOnError)
 	flags.SetOutput(stderr)
@@ -42,38 +35,37 @@ func run(args []string, stdout, stderr io.Writer) int {
 		return nil
 	})
 	if err := flags.Parse(args); err != nil {
-		return exitError
+		return 2
 	}
 	killed, of, err := c.tryAll(*list, *root, *only, stdout)
 	if err != nil {
-		fmt.Fprintln(stderr, err)
+		fmt.Fprintln(stderr, "mutants:", err)
 	}
 	percent := 100 * float64(killed) / float64(max(of, 1))
 	fmt.Fprintf(stdout, "%d of %d mutants killed: %.1f %%\n", killed, of, percent)
 	switch {
 	case err != nil:
-		return exitError
+		return 2
 	case percent < *least:
-		return exitSurvivors
+		return 1
 	}
-	return exitOK
+	return 0
 }
 
 // tryAll copies the repository, and tries the mutants of a list that match a regular expression.
 func (c *workCopy) tryAll(list, root, only string, stdout io.Writer) (killed, of int, err error) {
-	c.dir, err = os.MkdirTemp("", "mutants")
+	some, err := chosen(list, root, only)
 	if err != nil {
+		return 0, 0, err
+	}
+	if c.dir, err = os.MkdirTemp("", "mutants"); err != nil {
 		return 0, 0, err
 	}
 	defer os.RemoveAll(c.dir)
 	if err := os.CopyFS(c.dir, os.DirFS(root)); err != nil {
-		return 0, 0, fmt.Errorf("mutants: copy of %s: %w", root, err)
+		return 0, 0, fmt.Errorf("copy of %s: %w", root, err)
 	}
-	some, err := c.chosen(list, only)
-	if err == nil {
-		err = c.checkTests(some)
-	}
-	if err != nil {
+	if err := c.checkTests(some); err != nil {
 		return 0, 0, err
 	}
 	var errs []error
@@ -95,7 +87,7 @@ func (c *workCopy) tryAll(list, root, only string, stdout io.Writer) (killed, of
 
 // chosen returns the mutants of a list that match a regular expression. All mutants of the list
 // must be changes of the code.
-func (c *workCopy) chosen(list, only string) (some []mutant, err error) {
+func chosen(list, root, only string) (some []mutant, err error) {
 	matches, err := regexp.Compile(only)
 	if err != nil {
 		return nil, err
@@ -105,16 +97,13 @@ func (c *workCopy) chosen(list, only string) (some []mutant, err error) {
 		return nil, err
 	}
 	all, err := parse(string(text))
-	if err != nil {
-		return nil, err
-	}
 	for _, m := range all {
-		if _, _, err := c.mutate(m); err != nil {
+		if _, _, err := m.mutate(root); err != nil {
 			return nil, err
 		}
 		if matches.MatchString(m.String()) {
 			some = append(some, m)
 		}
 	}
-	return some, nil
+	return some, err
 }

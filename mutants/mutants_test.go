@@ -2,7 +2,7 @@ package main
 
 import (
 	"bytes"
-	"errors"
+	"fmt"
 	"go/ast"
 	"go/importer"
 	"go/parser"
@@ -41,10 +41,10 @@ func TestParse(t *testing.T) {
 
 func TestTheOldTextMustOccurOnce(t *testing.T) {
 	m := mutant{"a.go", "a fault", "x", "y"}
-	for source, want := range map[string]error{"abc": errNotFound, "axbxc": errTwice, "axc": nil} {
+	for source, want := range map[string]string{"abc": "occurs 0 times", "axbxc": "occurs 2 times", "axc": "<nil>"} {
 		got, err := m.apply(source)
-		if !errors.Is(err, want) || want == nil && got != "ayc" {
-			t.Errorf("%q: got %q, %v, want %v", source, got, err, want)
+		if !strings.Contains(fmt.Sprint(err), want) || err == nil && got != "ayc" {
+			t.Errorf("%q: got %q, %v, want %s", source, got, err, want)
 		}
 	}
 }
@@ -61,15 +61,12 @@ func TestEachMutantIsAChangeOfTheCode(t *testing.T) {
 	}
 	packages := compiled(t)
 	for _, m := range all {
-		source, err := os.ReadFile(filepath.Join("..", m.file))
+		_, changed, err := m.mutate("..")
 		if err == nil {
-			var changed string
-			if changed, err = m.apply(string(source)); err == nil {
-				err = packages.check(m.file, changed)
-			}
+			err = packages.check(m.file, changed)
 		}
 		if err != nil {
-			t.Errorf("%s: %s: %v", m.file, m.description, err)
+			t.Errorf("%v: %v", m, err)
 		}
 	}
 }
@@ -135,22 +132,20 @@ func TestTestsForAMutant(t *testing.T) {
 	const short, long = "go test -short -failfast -count=1 -timeout 1m0s ", "go test -count=1 -timeout 1m0s "
 	const skip, simulation = " -skip ^TestSimulation$", " -run ^TestSimulation$"
 	c := &workCopy{timeout: time.Minute}
-	own := short + "{package}"
 	for file, want := range map[string][]string{
-		"wheel/wheel.go":         {own, long + "./idle" + simulation},
-		"idle/loop.go":           {own, long + "./idle" + simulation},
-		"idlenet/shard.go":       {own, long + "./idlenet" + simulation},
-		"loadtest/echo_linux.go": {own, short + "./loadtest/internal/truth"},
-		"internal/watch/look.go": {
-			own, long + "./idle" + simulation, long + "./idlenet" + simulation, short + "./idle" + skip, short + "./idlenet" + skip,
-		},
+		"wheel/wheel.go":         {long + "./idle" + simulation},
+		"idle/loop.go":           {long + "./idle" + simulation},
+		"idlenet/shard.go":       {long + "./idlenet" + simulation},
+		"loadtest/echo_linux.go": {short + "./loadtest/internal/truth"},
+		"internal/watch/look.go": {long + "./idle" + simulation, long + "./idlenet" + simulation, short + "./idle" + skip, short + "./idlenet" + skip},
 	} {
+		want = append([]string{short + "./" + path.Dir(file)}, want...)
 		if got := c.testsFor(mutant{file: file}); !slices.Equal(got, want) {
 			t.Errorf("%s: got %q, want %q", file, got, want)
 		}
 	}
-	c.tests = []string{"true"}
-	if got := c.testsFor(mutant{file: "idle/loop.go"}); !slices.Equal(got, c.tests) {
+	c.tests = []string{"go vet {package}"}
+	if got := c.testsFor(mutant{file: "idle/loop.go"}); !slices.Equal(got, []string{"go vet ./idle"}) {
 		t.Errorf("got %q", got)
 	}
 }
@@ -179,15 +174,15 @@ func TestExitCodes(t *testing.T) {
 		code       int
 		out        string
 	}{
-		{"all killed", noticed, nil, exitOK, "1 of 1 mutants killed: 100.0 %"},
-		{"one survives", noticed + missed, nil, exitSurvivors, "SURVIVED m.go: two"},
-		{"one may survive", noticed + missed, []string{"-least", "50"}, exitOK, "50.0 %"},
-		{"only one", noticed + missed, []string{"-run", "one"}, exitOK, "1 of 1"},
-		{"it does not compile", "@@ m.go: one\nreturn 1\n=====\nreturn \"\"\n", nil, exitError, "does not compile"},
-		{"it occurs twice", "@@ m.go: one\nreturn\n=====\n_ =\n", nil, exitError, errTwice.Error()},
-		{"no such file", "@@ n.go: one\nreturn\n=====\n_ =\n", nil, exitError, "no such file"},
-		{"the tests fail anyway", noticed, []string{"-test", "go vet ./missing"}, exitError, "without a change"},
-		{"no such flag", noticed, []string{"-flag"}, exitError, ""},
+		{"all killed", noticed, nil, 0, "1 of 1 mutants killed: 100.0 %"},
+		{"one survives", noticed + missed, nil, 1, "SURVIVED m.go: two"},
+		{"one may survive", noticed + missed, []string{"-least", "50"}, 0, "50.0 %"},
+		{"only one", noticed + missed, []string{"-run", "one"}, 0, "1 of 1"},
+		{"it does not compile", "@@ m.go: one\nreturn 1\n=====\nreturn \"\"\n", nil, 2, "does not compile"},
+		{"it occurs twice", "@@ m.go: one\nreturn\n=====\n_ =\n", nil, 2, "occurs 2 times"},
+		{"no such file", "@@ n.go: one\nreturn\n=====\n_ =\n", nil, 2, "no such file"},
+		{"the tests fail anyway", noticed, []string{"-test", "go vet ./missing"}, 2, "without a change"},
+		{"no such flag", noticed, []string{"-flag"}, 2, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var out bytes.Buffer

@@ -45,10 +45,10 @@ func kinds() []kind {
 		{"gnet, idle.Middleware", "`ReadTimeout`, as in the README", serveIdle},
 		{"gnet, time.AfterFunc", "one per connection in its Context, reset by each message", serveAfterFunc},
 		{"gnet, scan in OnTick", "a map of all connections behind a lock, scanned once a second", serveScan},
-		{"tnet", "`tnet.WithTCPIdleTimeout`; its clock moves once a second, so it may close early", serveTnet},
-		{"goroutine, idlenet", "`idlenet.Listen`, `ReadTimeout`, a goroutine with a buffer of 64 bytes", serveIdlenet},
-		{"goroutine, deadline, 64-byte buffer", "SetReadDeadline before each Read: the minimum on package net", serveDeadlines(echoAll)},
-		{"goroutine, deadline, bufio.Reader", "the same with a bufio.Reader of its default size, 4 KiB", serveDeadlines(echoLines)},
+		{"tnet", "`tnet.WithTCPIdleTimeout`; its clock moves once a second, so it may close early", onPort(serveTnet)},
+		{"goroutine, idlenet", "`idlenet.Listen`, `ReadTimeout`, a goroutine with a buffer of 64 bytes", onPort(serveIdlenet)},
+		{"goroutine, deadline, 64-byte buffer", "SetReadDeadline before each Read: the minimum on package net", onPort(serveSmallBuffers)},
+		{"goroutine, deadline, bufio.Reader", "the same with a bufio.Reader of its default size, 4 KiB", onPort(serveBufio)},
 		{netty, "`IdleStateHandler` with its defaults on two event loops, in a Java VM", nil},
 	}
 }
@@ -174,19 +174,26 @@ func serveScan(j job) error {
 	return runEngine(h, gnet.WithTicker(true))
 }
 
-// --- tnet
+// --- package net
 
-func serveTnet(j job) error {
-	l, err := net.Listen("tcp", freePort)
-	if err != nil {
-		return err
+// onPort serves on a free port.
+func onPort(serve func(net.Listener, job) error) func(job) error {
+	return func(j job) error {
+		l, err := net.Listen("tcp", freePort)
+		if err != nil {
+			return err
+		}
+		announce(l.Addr())
+		return serve(l, j)
 	}
+}
+
+func serveTnet(l net.Listener, j job) error {
 	tnetlog.Default = silent
 	service, err := tnet.NewTCPService(l, echoTnet, tnet.WithTCPIdleTimeout(j.Timeout))
 	if err != nil {
 		return err
 	}
-	announce(l.Addr())
 	return service.Serve(context.Background())
 }
 
@@ -200,11 +207,8 @@ func echoTnet(c tnet.Conn) error {
 	return err
 }
 
-// --- a goroutine for each connection
-
 // serveGoroutines calls handle with each connection of a listener, on a goroutine of its own.
 func serveGoroutines(l net.Listener, handle func(net.Conn)) error {
-	announce(l.Addr())
 	for {
 		c, err := l.Accept()
 		if err != nil {
@@ -217,11 +221,7 @@ func serveGoroutines(l net.Listener, handle func(net.Conn)) error {
 	}
 }
 
-func serveIdlenet(j job) error {
-	inner, err := net.Listen("tcp", freePort)
-	if err != nil {
-		return err
-	}
+func serveIdlenet(inner net.Listener, j job) error {
 	l, err := idlenet.Listen(inner, idlenet.Config{ReadTimeout: j.Timeout, Tick: tick, OutageGrace: j.Grace})
 	if err != nil {
 		return err
@@ -229,15 +229,12 @@ func serveIdlenet(j job) error {
 	return serveGoroutines(l, func(c net.Conn) { echoAll(c, 0) })
 }
 
-// serveDeadlines calls handle with each connection and its timeout.
-func serveDeadlines(handle func(net.Conn, time.Duration)) func(job) error {
-	return func(j job) error {
-		l, err := net.Listen("tcp", freePort)
-		if err != nil {
-			return err
-		}
-		return serveGoroutines(l, func(c net.Conn) { handle(c, j.Timeout) })
-	}
+func serveSmallBuffers(l net.Listener, j job) error {
+	return serveGoroutines(l, func(c net.Conn) { echoAll(c, j.Timeout) })
+}
+
+func serveBufio(l net.Listener, j job) error {
+	return serveGoroutines(l, func(c net.Conn) { echoLines(c, j.Timeout) })
 }
 
 // echoAll sets a deadline before each read, if there is a timeout.

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -92,9 +91,9 @@ func TestAQuickRunFillsTheTable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, row := range rows {
-		if !strings.Contains(text, "\n| "+row.figure+", 1,000, "+row.unit+" | ") {
-			t.Errorf("the table has no row %s", row.figure)
+	for _, f := range figures {
+		if !strings.Contains(text, "\n| "+f.name+", 1,000, "+f.unit+" | ") {
+			t.Errorf("the table has no row %s", f.name)
 		}
 	}
 	for _, k := range kinds() {
@@ -113,8 +112,8 @@ func TestTheTableSaysThatNettyIsMissing(t *testing.T) {
 		r[k.name] = []rounds.Figures{{"schedule": 10, "expire": 5, "early": 0}}
 	}
 	r["antlabs/timer"] = []rounds.Figures{{"schedule": 30, "expire": 5, "early": 40}}
-	c := comparison{append(kinds(), missingNetty(errors.New("no jar"))), []int{10}, []rounds.Results{r}}
-	got := c.render(rounds.Options{})
+	missing := kind{name: nettyName, note: "no jar."}
+	got := render(rounds.Options{}, append(kinds(), missing), []int{10}, []rounds.Results{r})
 	for _, want := range []string{
 		"| schedule, 10, ns | 10.0 | 10.0 ≈ ×1.00 | 10.0 ≈ ×1.00 | 10.0 ≈ ×1.00 | 10.0 ≈ ×1.00 | 30.0 ×3.00 | not installed |",
 		"5.00 ≈ ×1.00, 40 % early | not installed |",

@@ -80,28 +80,16 @@ func (k kind) String() string { return k.name }
 // kinds returns all subjects in Go in the order of the table.
 func kinds() []kind {
 	return []kind{
-		{
-			name: base, new: newTimer,
-			note: "`Timeout`; touch is `Touch` of an `Idle`, which stores at most once in a tick.",
-		}, {
-			name: "wheel.Wheel", new: newWheel,
-			note: "One goroutine owns it, without locks, and passes the time once in each batch. A touch stores " +
-				"the time, which is checked when the slot of the entry comes up.",
-		}, {
-			name: "time.AfterFunc", new: newAfterFunc,
-			note: "The heap of the runtime. Touch is `Reset`.",
-		}, {
-			name: "container/heap", new: newHeap,
-			note: "Behind a lock; what is due is popped in each tick, as in `OnTick` of gnet. A touch stores the " +
-				"time, which is checked when the entry is on top.",
-		}, {
-			name: "RussellLuo/timingwheel", new: newRussellLuo,
-			note: "Levels of 512 slots, as in Kafka. Rounds deadlines down. Reschedule is `Stop` and `AfterFunc`.",
-		}, {
-			name: "antlabs/timer", new: newAntlabs,
-			note: "Five levels, as in old kernels of Linux. Rounds deadlines down. Reschedule is `Stop` and `AfterFunc`: " +
-				"the source calls its `Reset` unstable.",
-		},
+		{name: base, note: "`Timeout`; touch is `Touch` of an `Idle`, which stores at most once in a tick.", new: newTimer},
+		{name: "wheel.Wheel", note: "One goroutine owns it, without locks, and passes the time once in each batch. A touch " +
+			"stores the time, which is checked when the slot of the entry comes up.", new: newWheel},
+		{name: "time.AfterFunc", note: "The heap of the runtime. Touch is `Reset`.", new: newAfterFunc},
+		{name: "container/heap", note: "Behind a lock; what is due is popped in each tick, as in `OnTick` of gnet. A touch " +
+			"stores the time, which is checked when the entry is on top.", new: newHeap},
+		{name: "RussellLuo/timingwheel", note: "Levels of 512 slots, as in Kafka. Rounds deadlines down. Reschedule is " +
+			"`Stop` and `AfterFunc`.", new: newRussellLuo},
+		{name: "antlabs/timer", note: "Five levels, as in old kernels of Linux. Rounds deadlines down. Reschedule is " +
+			"`Stop` and `AfterFunc`: the source calls its `Reset` unstable.", new: newAntlabs},
 	}
 }
 
@@ -113,12 +101,12 @@ const (
 // startNetty starts the program NettyBench. If that is impossible, the note is the reason.
 func startNetty() kind {
 	cmd, version, err := process.Netty("netty/NettyBench.java")
-	if err != nil {
-		return missingNetty(err)
+	var vm *process.Process
+	if err == nil {
+		vm, err = process.Start(cmd)
 	}
-	vm, err := process.Start(cmd)
 	if err != nil {
-		return missingNetty(err)
+		return kind{name: nettyName, note: err.Error() + "."}
 	}
 	return kind{
 		name: nettyName, version: version, vm: vm,
@@ -126,8 +114,6 @@ func startNetty() kind {
 			"Reschedule is `cancel` and `newTimeout`. Processor times include those of the VM.",
 	}
 }
-
-func missingNetty(reason error) kind { return kind{name: nettyName, note: reason.Error() + "."} }
 
 // newTimer makes a [timer.Timer] with a Timeout per index, or with an Idle if it is touched.
 func newTimer(c config) subject {

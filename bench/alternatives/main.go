@@ -40,9 +40,12 @@ func compare(o rounds.Options) (string, error) {
 	return render(o, l, results), nil
 }
 
-// columns are the figures of the table. If there is a base, they are compared with those of this
-// server.
-var columns = []struct{ title, figure, base string }{
+// A column is a figure of the table. If there is a base, it is compared with that of this server.
+type column struct{ title, figure, base string }
+
+func (c column) String() string { return c.title }
+
+var columns = []column{
 	{"heap and stacks, bytes per connection", "bytes", base}, {"echo, CPU µs", "echo", base}, {"close, CPU µs", "close", ""},
 	{"late p99, ms", "late", ""}, {"latest, ms", "latest", ""}, {"early", "early", ""},
 	{"echo of living ones p99, ms", "living", ""}, {"cut off after a stop, %", "cut", ""},
@@ -66,26 +69,20 @@ Each measurement is a process of its own; a round takes all servers in turn.
 `
 
 func render(o rounds.Options, l load, results rounds.Results) string {
-	table := [][]string{{""}}
-	for _, c := range columns {
-		table[0] = append(table[0], c.title)
-	}
+	table := rounds.Table(kinds(), columns, func(k kind, c column) string {
+		text := results.Cell(k.name, c.figure, c.base)
+		if k.name == netty && c.figure == "cut" && text == "-" {
+			return "not installed"
+		}
+		return text
+	})
 	var notes strings.Builder
 	for _, k := range kinds() {
-		row := []string{k.name}
-		for _, c := range columns {
-			text := results.Cell(k.name, c.figure, c.base)
-			if k.name == netty && c.figure == "cut" && text == "-" {
-				text = "not installed"
-			}
-			row = append(row, text)
-		}
-		table = append(table, row)
 		fmt.Fprintf(&notes, "- %s: %s.\n", k.name, k.note)
 	}
 	if _, version, err := process.Netty(nettySource); err == nil {
 		fmt.Fprintf(&notes, "\nNetty is %s.\n", version)
 	}
 	return fmt.Sprintf("# Alternatives compared\n\n%s\n%s\n%s\n%s", o.Setting("go -C bench run ./alternatives"),
-		fmt.Sprintf(explanation, rounds.Thousands(l.n), l.heartbeat, l.timeout, l.living, l.stop), rounds.Table(table), &notes)
+		fmt.Sprintf(explanation, rounds.Thousands(l.n), l.heartbeat, l.timeout, l.living, l.stop), table, &notes)
 }

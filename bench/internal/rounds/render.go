@@ -67,14 +67,20 @@ func Thousands(n int) string {
 	return fmt.Sprintf("%s,%03d", Thousands(n/1000), n%1000)
 }
 
-// Table renders rows, the first of which has the titles. All columns but the first hold figures.
-func Table(rows [][]string) string {
+// Table renders the cells of rows and columns. They hold figures.
+func Table[R, C fmt.Stringer](rows []R, columns []C, cell func(R, C) string) string {
 	var b strings.Builder
-	for i, row := range rows {
-		fmt.Fprintf(&b, "| %s |\n", strings.Join(row, " | "))
-		if i == 0 {
-			fmt.Fprintf(&b, "|---|%s\n", strings.Repeat("---:|", len(row)-1))
+	b.WriteString("| ")
+	for _, c := range columns {
+		fmt.Fprintf(&b, " | %v", c)
+	}
+	fmt.Fprintf(&b, " |\n|---|%s\n", strings.Repeat("---:|", len(columns)))
+	for _, r := range rows {
+		fmt.Fprintf(&b, "| %v", r)
+		for _, c := range columns {
+			fmt.Fprintf(&b, " | %s", cell(r, c))
 		}
+		b.WriteString(" |\n")
 	}
 	return b.String()
 }

@@ -57,8 +57,8 @@ func TestValues(t *testing.T) {
 }
 
 func TestTable(t *testing.T) {
-	got := Table([][]string{{"", "a", "b"}, {"x", "1", "2"}})
-	if want := "|  | a | b |\n|---|---:|---:|\n| x | 1 | 2 |\n"; got != want {
+	got := Table([]letter("x"), []letter("ab"), func(r, c letter) string { return r.String() + c.String() })
+	if want := "|  | a | b |\n|---|---:|---:|\n| x | xa | xb |\n"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }

@@ -16,9 +16,7 @@ const (
 	tick  = 10 * time.Millisecond // of all subjects with a tick
 	batch = 256                   // operations between two steps
 
-	minTimeout = 60 * time.Second // of timers that stay pending
-	maxTimeout = 120 * time.Second
-
+	pending  = time.Minute      // the shortest delay of timers that stay pending; the longest is twice that
 	patience = 20 * time.Second // after which a timer that has not expired never will
 )
 
@@ -29,9 +27,9 @@ type load struct {
 	expiry time.Duration // the shortest delay of timers that expire; the longest is twice that
 }
 
-// between returns the delay of timer i. The delays of neighbours are far apart.
-func between(least, most time.Duration, i int) time.Duration {
-	return least + time.Duration(i*7919%100_003)*(most-least)/100_003
+// delay returns that of timer i, from least to twice that. The delays of neighbours are far apart.
+func delay(least time.Duration, i int) time.Duration {
+	return least + time.Duration(i*7919%100_003)*least/100_003
 }
 
 // measure returns the figures of one kind in one round. If Netty is not installed, it has none.
@@ -55,38 +53,36 @@ func measureOperations(k kind, l load, f rounds.Figures) {
 	s := k.new(config{n: l.n})
 	defer s.close()
 	for pass := range l.passes {
-		f["schedule"] += schedule(s, l.n) / float64(l.passes)
+		f["schedule"] += schedule(s, l)
 		if pass == 0 {
 			f["memory"] = float64(process.HeapBytes()-before) / float64(l.n)
 		}
-		f["reschedule"] += each(s, rand.Perm(l.n), func(i int) {
-			s.reschedule(i, between(minTimeout, maxTimeout, i+pass+1))
-		}) / float64(l.passes)
-		f["cancel"] += each(s, rand.Perm(l.n), s.cancel) / float64(l.passes)
+		f["reschedule"] += each(s, l, rand.Perm(l.n), func(i int) { s.reschedule(i, delay(pending, i+pass+1)) })
+		f["cancel"] += each(s, l, rand.Perm(l.n), s.cancel)
 	}
 }
 
 // measureTouch touches all timers.
 func measureTouch(k kind, l load, f rounds.Figures) {
-	s := k.new(config{n: l.n, timeout: maxTimeout})
+	s := k.new(config{n: l.n, timeout: 2 * pending})
 	defer s.close()
-	schedule(s, l.n)
+	schedule(s, l)
 	for range l.passes {
-		f["touch"] += each(s, rand.Perm(l.n), func(i int) { s.reschedule(i, maxTimeout) }) / float64(l.passes)
+		f["touch"] += each(s, l, rand.Perm(l.n), func(i int) { s.reschedule(i, 2*pending) })
 	}
 }
 
-// schedule starts the timers and returns the time for one.
-func schedule(s subject, n int) float64 {
-	indices := make([]int, n)
-	for i := range indices {
-		indices[i] = i
+// schedule starts the timers in order, and returns the result of each.
+func schedule(s subject, l load) float64 {
+	order := make([]int, l.n)
+	for i := range order {
+		order[i] = i
 	}
-	return each(s, indices, func(i int) { s.schedule(i, between(minTimeout, maxTimeout, i)) })
+	return each(s, l, order, func(i int) { s.schedule(i, delay(pending, i)) })
 }
 
-// each calls an operation for each index and returns its time in nanoseconds.
-func each(s subject, order []int, operation func(i int)) float64 {
+// each calls an operation for each index. It returns the nanoseconds of one, divided by the passes.
+func each(s subject, l load, order []int, operation func(i int)) float64 {
 	runtime.GC()
 	began := time.Now()
 	for part := range slices.Chunk(order, batch) {
@@ -95,7 +91,7 @@ func each(s subject, order []int, operation func(i int)) float64 {
 			operation(i)
 		}
 	}
-	return float64(time.Since(began)) / float64(len(order))
+	return float64(time.Since(began)) / float64(len(order)*l.passes)
 }
 
 // measureExpiry lets all timers expire by the real clock. It measures the processor time from the
@@ -114,10 +110,10 @@ func measureExpiry(k kind, l load, f rounds.Figures) error {
 	defer s.close()
 	runtime.GC()
 	for i := range n {
-		delay := between(l.expiry, 2*l.expiry, i)
-		deadlines[i] = time.Since(origin) + delay
+		d := delay(l.expiry, i)
+		deadlines[i] = time.Since(origin) + d
 		s.step() // a wheel counts the delay from this later time
-		s.schedule(i, delay)
+		s.schedule(i, d)
 	}
 	used, already := process.CPU(), fired.Load()
 	for giveUp := time.Now().Add(patience); fired.Load() < int64(n); time.Sleep(tick) {

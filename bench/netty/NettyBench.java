@@ -1,7 +1,6 @@
 import com.sun.management.OperatingSystemMXBean;
 import io.netty.util.HashedWheelTimer;
 import io.netty.util.Timeout;
-import io.netty.util.TimerTask;
 import java.lang.management.ManagementFactory;
 import java.util.Collections;
 import java.util.LinkedHashMap;
@@ -10,7 +9,6 @@ import java.util.Locale;
 import java.util.Map;
 import java.util.Scanner;
 import java.util.StringJoiner;
-import java.util.concurrent.Executors;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.function.IntConsumer;
@@ -25,13 +23,11 @@ public final class NettyBench {
     private static final long TICK = TimeUnit.MILLISECONDS.toNanos(10);
     private static final int SLOTS = 1 << 14; // at 10 ms a turn is longer than any delay here
     private static final long MINUTE = TimeUnit.MINUTES.toNanos(1);
-    private static final TimerTask NOTHING = timeout -> { };
 
     private final int n;
     private final int passes;
     private final Timeout[] timeouts;
-    private final HashedWheelTimer timer =
-        new HashedWheelTimer(Executors.defaultThreadFactory(), TICK, TimeUnit.NANOSECONDS, SLOTS, false);
+    private final HashedWheelTimer timer = new HashedWheelTimer(TICK, TimeUnit.NANOSECONDS, SLOTS);
     private final Map<String, Double> figures = new LinkedHashMap<>();
 
     private NettyBench(int n, int passes) {
@@ -54,8 +50,8 @@ public final class NettyBench {
         System.exit(0);
     }
 
-    private static long delay(long least, long most, int i) {
-        return least + i * 7919L % 100_003 * (most - least) / 100_003;
+    private static long delay(long least, int i) {
+        return least + i * 7919L % 100_003 * least / 100_003;
     }
 
     private int[] randomOrder() {
@@ -65,7 +61,7 @@ public final class NettyBench {
     }
 
     private void schedule(int i, long delay) {
-        timeouts[i] = timer.newTimeout(NOTHING, delay, TimeUnit.NANOSECONDS);
+        timeouts[i] = timer.newTimeout(timeout -> { }, delay, TimeUnit.NANOSECONDS);
     }
 
     private void reschedule(int i, long delay) {
@@ -75,14 +71,14 @@ public final class NettyBench {
 
     private void operations() throws InterruptedException {
         int[] inOrder = IntStream.range(0, n).toArray();
+        long before = heapBytes();
         for (int pass = 0; pass < passes; pass++) {
             int next = pass + 1;
-            long before = pass == 0 ? heapBytes() : 0;
-            each("schedule", inOrder, i -> schedule(i, delay(MINUTE, 2 * MINUTE, i)));
+            each("schedule", inOrder, i -> schedule(i, delay(MINUTE, i)));
             if (pass == 0) {
                 figures.put("memory", (double) (heapBytes() - before) / n);
             }
-            each("reschedule", randomOrder(), i -> reschedule(i, delay(MINUTE, 2 * MINUTE, i + next)));
+            each("reschedule", randomOrder(), i -> reschedule(i, delay(MINUTE, i + next)));
             each("touch", randomOrder(), i -> reschedule(i, 2 * MINUTE));
             each("cancel", randomOrder(), i -> timeouts[i].cancel());
         }
@@ -104,7 +100,7 @@ public final class NettyBench {
         AtomicLong early = new AtomicLong();
         System.gc();
         for (int i = 0; i < n; i++) {
-            long delay = delay(expiry, 2 * expiry, i);
+            long delay = delay(expiry, i);
             long deadline = System.nanoTime() + delay;
             timer.newTimeout(timeout -> {
                 if (System.nanoTime() - deadline < 0) {

@@ -46,7 +46,8 @@ func (c *workCopy) testsFor(m mutant) (commands []string) {
 	case strings.HasPrefix(dir, "loadtest"):
 		return []string{own, short + "./loadtest/internal/truth"}
 	case slices.Contains(shared, dir):
-		return []string{own, long + "./idle" + simulation, long + "./idlenet" + simulation, short + "./idle" + sockets, short + "./idlenet" + sockets}
+		simulations := []string{own, long + "./idle" + simulation, long + "./idlenet" + simulation}
+		return append(simulations, short+"./idle"+sockets, short+"./idlenet"+sockets)
 	case dir == "idlenet":
 		return []string{own, long + "./idlenet" + simulation}
 	}

@@ -27,7 +27,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 	var c workCopy
 	list := flags.String("list", "mutants.txt", "file with the mutants")
 	root := flags.String("root", "..", "the repository")
-	only := flags.String("run", "", "run only mutants with a file and description that match this regular expression")
+	only := regexp.MustCompile("")
+	flags.TextVar(only, "run", only, "run only mutants with a file and description that match this regular expression")
 	flags.DurationVar(&c.timeout, "timeout", 6*time.Minute, "time of one test command; a mutant that takes longer is killed")
 	least := flags.Float64("least", 95, "percentage of the mutants that must be killed")
 	flags.Func("test", "test command; {package} stands for the package of the mutant; may be repeated", func(s string) error {
@@ -37,7 +38,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	if err := flags.Parse(args); err != nil {
 		return 2
 	}
-	killed, of, err := c.tryAll(*list, *root, *only, stdout)
+	killed, of, err := c.tryAll(*list, *root, only, stdout)
 	if err != nil {
 		fmt.Fprintln(stderr, "mutants:", err)
 	}
@@ -53,7 +54,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 }
 
 // tryAll copies the repository, and tries the mutants of a list that match a regular expression.
-func (c *workCopy) tryAll(list, root, only string, stdout io.Writer) (killed, of int, err error) {
+func (c *workCopy) tryAll(list, root string, only *regexp.Regexp, stdout io.Writer) (killed, of int, err error) {
 	some, err := chosen(list, root, only)
 	if err != nil {
 		return 0, 0, err
@@ -87,11 +88,7 @@ func (c *workCopy) tryAll(list, root, only string, stdout io.Writer) (killed, of
 
 // chosen returns the mutants of a list that match a regular expression. All mutants of the list
 // must be changes of the code.
-func chosen(list, root, only string) (some []mutant, err error) {
-	matches, err := regexp.Compile(only)
-	if err != nil {
-		return nil, err
-	}
+func chosen(list, root string, only *regexp.Regexp) (some []mutant, err error) {
 	text, err := os.ReadFile(list)
 	if err != nil {
 		return nil, err
@@ -101,7 +98,7 @@ func chosen(list, root, only string) (some []mutant, err error) {
 		if _, _, err := m.mutate(root); err != nil {
 			return nil, err
 		}
-		if matches.MatchString(m.String()) {
+		if only.MatchString(m.String()) {
 			some = append(some, m)
 		}
 	}

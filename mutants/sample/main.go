@@ -51,7 +51,8 @@ func run(args []string, accepted map[string]string, stdout io.Writer) (code int)
 	root := flags.String("root", "..", "the repository")
 	seed := flags.Uint64("seed", uint64(time.Now().UnixNano()%1e6), "seed of the sample")
 	n := flags.Int("n", 200, "number of changes")
-	only := flags.String("run", "", "regular expression; draw only changes with a matching file and description")
+	only := regexp.MustCompile("")
+	flags.TextVar(only, "run", only, "regular expression; draw only changes with a matching file and description")
 	in := flags.String("in", targets, "packages to change")
 	with := flags.String("tests", "admin internal/connstate metrics settings", "further packages with tests")
 	if err := flags.Parse(args); err != nil {
@@ -63,7 +64,7 @@ func run(args []string, accepted map[string]string, stdout io.Writer) (code int)
 		r := repository{root: *root, dir: dir}
 		err = errors.Join(r.mutate(strings.Fields(*in)), r.measure(strings.Fields(*in+" "+*with)))
 		if err == nil {
-			return r.sample(*only, *n, *seed, accepted, stdout)
+			return r.sample(only, *n, *seed, accepted, stdout)
 		}
 	}
 	fmt.Fprintln(stdout, "sample:", err)
@@ -109,11 +110,8 @@ func (r *repository) mutate(packages []string) error {
 		return err
 	}
 	sources := map[string]string{}
-	for line := range strings.Lines(string(files)) {
-		var module, base, file string
-		if _, err := fmt.Sscan(line, &module, &base, &file); err != nil {
-			continue // an empty line
-		}
+	for line := range slices.Chunk(strings.Fields(string(files)), 3) {
+		module, base, file := line[0], line[1], line[2]
 		sources[filepath.Join(base, "internal/mutant/mutant.go")] = string(mutantSource)
 		sources[file], r.changes, err = mutate(file, strings.TrimPrefix(file, base+"/"), module+"/internal/mutant", r.changes)
 		if err != nil {
@@ -155,23 +153,20 @@ func (r *repository) measure(packages []string) error {
 			all = append(all, &batch{program: p, names: []string{name}})
 		}
 	}
-	var mu sync.Mutex
-	parallel(all, func(t *batch) {
-		passed := t.measure()
-		mu.Lock()
-		defer mu.Unlock()
-		if passed {
-			r.tests = append(r.tests, t)
-		} else {
+	parallel(all, (*batch).measure)
+	for _, t := range all {
+		if t.reached == nil {
 			r.left = append(r.left, t.pkg+"."+t.names[0])
+		} else {
+			r.tests = append(r.tests, t)
 		}
-	})
+	}
 	slices.SortFunc(r.tests, func(a, b *batch) int { return int(a.took - b.took) })
 	return nil
 }
 
 // sample tries some of the changes that match a regular expression, and prints their outcome.
-func (r *repository) sample(only string, n int, seed uint64, accepted map[string]string, stdout io.Writer) (code int) {
+func (r *repository) sample(only *regexp.Regexp, n int, seed uint64, accepted map[string]string, stdout io.Writer) (code int) {
 	// The place of a change in the draw depends on its name, so other code may change.
 	draw := func(i int) uint64 {
 		sum := sha256.Sum256(fmt.Append(nil, seed, r.changes[i].name))
@@ -179,7 +174,7 @@ func (r *repository) sample(only string, n int, seed uint64, accepted map[string
 	}
 	var some []int
 	for i, c := range r.changes {
-		if matched, err := regexp.MatchString(only, c.name); err != nil || matched {
+		if only.MatchString(c.name) {
 			some = append(some, i)
 		}
 	}

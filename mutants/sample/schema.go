@@ -85,11 +85,9 @@ func (s *schema) wrap(n ast.Node, before, after string) {
 
 // condition makes each operand of a condition true and false, but a loop that never ends.
 func (s *schema) condition(e ast.Expr, loop bool) {
+	e = ast.Unparen(e)
 	switch x := e.(type) {
 	case nil:
-		return
-	case *ast.ParenExpr:
-		s.condition(x.X, loop)
 		return
 	case *ast.UnaryExpr:
 		if x.Op == token.NOT {

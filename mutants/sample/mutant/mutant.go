@@ -3,6 +3,7 @@
 package mutant
 
 import (
+	"cmp"
 	"os"
 	"strconv"
 	"syscall"
@@ -15,17 +16,9 @@ const (
 )
 
 var (
-	made    = number()
+	made, _ = strconv.Atoi(cmp.Or(os.Getenv(Number), "-1"))
 	reached = file() // of all processes of a test, also of those that are killed
 )
-
-func number() int {
-	n, err := strconv.Atoi(os.Getenv(Number))
-	if err != nil {
-		return -1
-	}
-	return n
-}
 
 func file() []byte {
 	fd, err := syscall.Open(os.Getenv(Reached), syscall.O_RDWR, 0)

@@ -52,7 +52,7 @@ func (j job) run() error {
 	}
 	go answer()
 	i := slices.IndexFunc(kinds(), func(k kind) bool { return k.name == j.Server })
-	return fmt.Errorf("%s: %w", j.Server, kinds()[i].serve(j))
+	return fmt.Errorf("%s has ended: %v", j.Server, kinds()[i].serve(j))
 }
 
 // announce tells the parent that a server can be reached.

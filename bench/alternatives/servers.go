@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"context"
-	"errors"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -85,10 +84,7 @@ func (*echo) OnTraffic(c gnet.Conn) gnet.Action {
 // runEngine runs gnet on a free port.
 func runEngine(h gnet.EventHandler, options ...gnet.Option) error {
 	options = append(options, gnet.WithMulticore(true), gnet.WithLogger(silent))
-	if err := gnet.Run(h, "tcp://"+freePort, options...); err != nil {
-		return err
-	}
-	return errors.New("the engine has stopped")
+	return gnet.Run(h, "tcp://"+freePort, options...)
 }
 
 func serveAlone(job) error { return runEngine(&echo{}) }
@@ -208,14 +204,14 @@ func echoTnet(c tnet.Conn) error {
 }
 
 // serveGoroutines calls handle with each connection of a listener, on a goroutine of its own.
-func serveGoroutines(l net.Listener, handle func(net.Conn)) error {
+func serveGoroutines(l net.Listener, timeout time.Duration, handle func(net.Conn, time.Duration)) error {
 	for {
 		c, err := l.Accept()
 		if err != nil {
 			return err
 		}
 		go func() {
-			handle(c)
+			handle(c, timeout)
 			_ = c.Close() // nothing is left to be lost
 		}()
 	}
@@ -226,16 +222,12 @@ func serveIdlenet(inner net.Listener, j job) error {
 	if err != nil {
 		return err
 	}
-	return serveGoroutines(l, func(c net.Conn) { echoAll(c, 0) })
+	return serveGoroutines(l, 0, echoAll)
 }
 
-func serveSmallBuffers(l net.Listener, j job) error {
-	return serveGoroutines(l, func(c net.Conn) { echoAll(c, j.Timeout) })
-}
+func serveSmallBuffers(l net.Listener, j job) error { return serveGoroutines(l, j.Timeout, echoAll) }
 
-func serveBufio(l net.Listener, j job) error {
-	return serveGoroutines(l, func(c net.Conn) { echoLines(c, j.Timeout) })
-}
+func serveBufio(l net.Listener, j job) error { return serveGoroutines(l, j.Timeout, echoLines) }
 
 // echoAll sets a deadline before each read, if there is a timeout.
 func echoAll(c net.Conn, timeout time.Duration) {

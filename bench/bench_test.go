@@ -109,9 +109,9 @@ func TestAQuickRunFillsTheTable(t *testing.T) {
 func TestTheTableSaysThatNettyIsMissing(t *testing.T) {
 	r := rounds.Results{}
 	for _, k := range kinds() {
-		r[k.name] = []rounds.Figures{{"schedule": 10, "expire": 5, "early": 0}}
+		r[k.name] = map[string]rounds.Values{"schedule": {10}, "expire": {5}, "early": {0}}
 	}
-	r["antlabs/timer"] = []rounds.Figures{{"schedule": 30, "expire": 5, "early": 40}}
+	r["antlabs/timer"] = map[string]rounds.Values{"schedule": {30}, "expire": {5}, "early": {40}}
 	missing := kind{name: nettyName, note: "no jar."}
 	got := render(rounds.Options{}, append(kinds(), missing), []int{10}, []rounds.Results{r})
 	for _, want := range []string{

@@ -71,11 +71,11 @@ type row struct {
 func (r row) String() string { return r.title }
 
 func (r row) cell(k kind) string {
-	if k.name == nettyName && len(r.results.Values(k.name, r.figure)) == 0 {
+	if k.name == nettyName && len(r.results[k.name][r.figure]) == 0 {
 		return "not installed"
 	}
 	text := r.results.Cell(k.name, r.figure, base)
-	if early := r.results.Values(k.name, "early"); r.figure == "expire" && early.Median() > 0 {
+	if early := r.results[k.name]["early"]; r.figure == "expire" && early.Median() > 0 {
 		text += fmt.Sprintf(", %.0f %% early", early.Median())
 	}
 	return text
@@ -96,10 +96,9 @@ func render(o rounds.Options, kinds []kind, sizes []int, results []rounds.Result
 // notes returns the version and the usage of each subject.
 func notes(kinds []kind) string {
 	versions := map[string]string{}
-	if info, ok := debug.ReadBuildInfo(); ok {
-		for _, d := range info.Deps {
-			versions[d.Path] = d.Version
-		}
+	info, _ := debug.ReadBuildInfo() // each program of a module has it
+	for _, d := range info.Deps {
+		versions[d.Path] = d.Version
 	}
 	var b strings.Builder
 	for _, k := range kinds {

@@ -47,8 +47,8 @@ func TestServersCloseSilentConnections(t *testing.T) {
 
 func TestRender(t *testing.T) {
 	results := rounds.Results{
-		"gnet alone":            {{"bytes": 1000}, {"bytes": 3000}},
-		"gnet, idle.Middleware": {{"bytes": 4000, "cut": 0, "early": 0}},
+		"gnet alone":            {"bytes": {3000, 1000}},
+		"gnet, idle.Middleware": {"bytes": {4000}, "cut": {0}, "early": {0}},
 	}
 	got := render(rounds.Options{Runs: 2}, load{n: 4000}, results)
 	for _, want := range []string{

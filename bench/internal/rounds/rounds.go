@@ -57,23 +57,28 @@ func write(file, text string) error {
 // Figures are the results of one subject in one round, by name.
 type Figures map[string]float64
 
-// Results are the figures of all rounds by subject.
-type Results map[string][]Figures
+// Results are the figures of all rounds, by subject and name.
+type Results map[string]map[string]Values
 
 // Take measures all subjects in each round, so that other load of the machine affects all alike.
 // Each round begins with another subject, so that none always follows the same other one.
 func Take[S fmt.Stringer](o Options, subjects []S, measure func(S) (Figures, error)) (Results, error) {
 	results := Results{}
+	for _, s := range subjects {
+		results[s.String()] = map[string]Values{}
+	}
 	for round := range o.Runs {
 		for turn := range subjects {
 			s := subjects[(round+turn)%len(subjects)]
-			name, began := s.String(), time.Now()
-			f, err := measure(s)
+			began := time.Now()
+			figures, err := measure(s)
 			if err != nil {
-				return nil, fmt.Errorf("%s: %w", name, err)
+				return nil, fmt.Errorf("%v: %w", s, err)
 			}
-			results[name] = append(results[name], f)
-			fmt.Fprintf(os.Stderr, "round %d of %d: %s, %.1f s\n", round+1, o.Runs, name, time.Since(began).Seconds())
+			for name, x := range figures {
+				results[s.String()][name] = append(results[s.String()][name], x)
+			}
+			fmt.Fprintf(os.Stderr, "round %d of %d: %v, %.1f s\n", round+1, o.Runs, s, time.Since(began).Seconds())
 		}
 	}
 	return results, nil
@@ -81,32 +86,20 @@ func Take[S fmt.Stringer](o Options, subjects []S, measure func(S) (Figures, err
 
 // Cell renders a figure of a subject, with the ratio to a base if there is another one.
 func (r Results) Cell(subject, figure, base string) string {
-	v := r.Values(subject, figure)
+	v := r[subject][figure]
 	if len(v) == 0 || base == "" || subject == base {
 		return v.String()
 	}
-	return v.String() + " " + v.Ratio(r.Values(base, figure))
+	return v.String() + " " + v.Ratio(r[base][figure])
 }
 
-// Values returns one figure of a subject in all rounds that have it.
-func (r Results) Values(subject, figure string) Values {
-	var v Values
-	for _, f := range r[subject] {
-		if x, ok := f[figure]; ok {
-			v = append(v, x)
-		}
-	}
-	slices.Sort(v)
-	return v
-}
-
-// Values are sorted values of one figure. Without values there is no median.
+// Values are the values of one figure. Without values there is no median.
 type Values []float64
 
 // Median returns the middle value, or the mean of the two in the middle.
 func (v Values) Median() float64 {
-	n := len(v)
-	return (v[(n-1)/2] + v[n/2]) / 2
+	sorted, n := slices.Sorted(slices.Values(v)), len(v)
+	return (sorted[(n-1)/2] + sorted[n/2]) / 2
 }
 
 // String returns the median, with the least and the greatest value in brackets if they differ.
@@ -114,7 +107,7 @@ func (v Values) String() string {
 	if len(v) == 0 {
 		return "-"
 	}
-	median, least, greatest := number(v.Median()), number(v[0]), number(v[len(v)-1])
+	median, least, greatest := number(v.Median()), number(slices.Min(v)), number(slices.Max(v))
 	if least == greatest {
 		return median
 	}
@@ -127,7 +120,7 @@ func (v Values) Ratio(base Values) string {
 		return "-"
 	}
 	ratio := "×" + number(v.Median()/base.Median())
-	if v[0] <= base[len(base)-1] && base[0] <= v[len(v)-1] {
+	if slices.Min(v) <= slices.Max(base) && slices.Min(base) <= slices.Max(v) {
 		return "≈ " + ratio
 	}
 	return ratio

@@ -22,7 +22,7 @@ func TestSubjectsTakeTurns(t *testing.T) {
 	if err != nil || order.String() != "abcbcacab" {
 		t.Errorf("order %s, error %v; want abcbcacab", &order, err)
 	}
-	if got := fmt.Sprint([]float64(results.Values("a", "n"))); got != "[1 6 8]" {
+	if got := fmt.Sprint([]float64(results["a"]["n"])); got != "[1 6 8]" {
 		t.Errorf("the values of a are %s, want [1 6 8]", got)
 	}
 }

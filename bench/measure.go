@@ -27,7 +27,7 @@ type load struct {
 	expiry time.Duration // the shortest delay of timers that expire; the longest is twice that
 }
 
-// delay returns that of timer i, from least to twice that. The delays of neighbours are far apart.
+// delay returns the delay of timer i, from least to twice that. Those of neighbours are far apart.
 func delay(least time.Duration, i int) time.Duration {
 	return least + time.Duration(i*7919%100_003)*least/100_003
 }
@@ -72,7 +72,7 @@ func measureTouch(k kind, l load, f rounds.Figures) {
 	}
 }
 
-// schedule starts the timers in order, and returns the result of each.
+// schedule starts the timers in order, and returns what each returns.
 func schedule(s subject, l load) float64 {
 	order := make([]int, l.n)
 	for i := range order {

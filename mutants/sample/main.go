@@ -142,15 +142,17 @@ func (r *repository) measure(packages []string) error {
 	}
 	var all []*batch
 	for _, pkg := range packages {
-		p := &program{pkg, filepath.Join(r.root, pkg), filepath.Join(r.dir, filepath.Base(pkg)+".test")}
-		list := exec.Command(p.binary, "-test.list", "^(Test|Example|Fuzz)")
-		list.Dir = p.dir
+		b := batch{pkg: pkg, dir: filepath.Join(r.root, pkg), binary: filepath.Join(r.dir, filepath.Base(pkg)+".test")}
+		list := exec.Command(b.binary, "-test.list", "^(Test|Example|Fuzz)")
+		list.Dir = b.dir
 		names, err := list.Output()
 		if err != nil {
 			return err
 		}
 		for _, name := range strings.Fields(string(names)) {
-			all = append(all, &batch{program: p, names: []string{name}})
+			test := b
+			test.names = []string{name}
+			all = append(all, &test)
 		}
 	}
 	parallel(all, (*batch).measure)

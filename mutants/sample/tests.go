@@ -16,18 +16,13 @@ import (
 	"github.com/idlewheel/idlewheel/mutants/sample/mutant"
 )
 
-// A program has the tests of one package, with all changes switched off.
-type program struct {
-	pkg         string // within the repository
-	dir, binary string
-}
-
-// A batch is a number of top-level tests that run in one process.
+// A batch is a number of top-level tests of a package that run in one process.
 type batch struct {
-	*program
-	names   []string
-	took    time.Duration // without a change, one after the other
-	reached []byte        // by a single test, without a change
+	pkg         string // within the repository
+	dir, binary string // the program has all changes, switched off
+	names       []string
+	took        time.Duration // without a change, one after the other
+	reached     []byte        // by a single test, without a change
 }
 
 // run runs the tests, and returns an error if one fails or is much slower than without a change.
@@ -66,15 +61,15 @@ func (b *batch) measure() {
 // batches returns the tests that reach a change, those of its own package first, and quick ones
 // before slow ones. The tests of a package are sorted by their duration.
 func batches(tests []*batch, n int, c change) (all []*batch) {
-	last := map[*program]*batch{}
+	last := map[string]*batch{}
 	for _, t := range tests {
 		if t.reached[n] == 0 {
 			continue
 		}
-		b := last[t.program]
+		b := last[t.pkg]
 		if b == nil || b.took+t.took > min(time.Second<<len(all), 8*time.Second) {
-			b = &batch{program: t.program}
-			last[t.program], all = b, append(all, b)
+			b = &batch{pkg: t.pkg, dir: t.dir, binary: t.binary}
+			last[t.pkg], all = b, append(all, b)
 		}
 		b.names, b.took = append(b.names, t.names...), b.took+t.took
 	}

@@ -16,7 +16,7 @@ const (
 	tick  = 10 * time.Millisecond // of all subjects with a tick
 	batch = 256                   // operations between two steps
 
-	pending  = time.Minute      // the shortest delay of timers that stay pending; the longest is twice that
+	pending  = time.Minute      // least delay of timers that stay pending; the longest is twice that
 	patience = 20 * time.Second // after which a timer that has not expired never will
 )
 

@@ -47,8 +47,8 @@ func (c config) callback(i int) func() {
 
 func nothing() {}
 
-// lazily lets a touch of a subject store the time of its last step. It returns the function that the
-// subject calls for a timer that is due, which is started again if it was touched.
+// lazily lets a touch of a subject store the time of its last step. It returns the function that
+// the subject calls for a timer that is due, which is started again if it was touched.
 func (c config) lazily(s *subject, now *time.Duration) (expire func(i int)) {
 	if c.timeout == 0 {
 		return func(i int) { c.callback(i)() }

@@ -112,8 +112,7 @@ func TestTheTableSaysThatNettyIsMissing(t *testing.T) {
 		r[k.name] = map[string]rounds.Values{"schedule": {10}, "expire": {5}, "early": {0}}
 	}
 	r["antlabs/timer"] = map[string]rounds.Values{"schedule": {30}, "expire": {5}, "early": {40}}
-	missing := kind{name: nettyName, note: "no jar."}
-	got := render(rounds.Options{}, append(kinds(), missing), []int{10}, []rounds.Results{r})
+	got := render(rounds.Options{}, append(kinds(), kind{name: nettyName, note: "no jar."}), []int{10}, []rounds.Results{r})
 	for _, want := range []string{
 		"| schedule, 10, ns | 10.0 | 10.0 ≈ ×1.00 | 10.0 ≈ ×1.00 | 10.0 ≈ ×1.00 | 10.0 ≈ ×1.00 | 30.0 ×3.00 | not installed |",
 		"5.00 ≈ ×1.00, 40 % early | not installed |",

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"net"
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -43,6 +45,16 @@ func TestServersCloseSilentConnections(t *testing.T) {
 		})
 	}
 	all.Wait()
+}
+
+func TestLivingClientsSendWhatIsLateBeforeTheyStop(t *testing.T) {
+	conn, server := net.Pipe()
+	time.AfterFunc(10*livingPeriod, func() { echoAll(server, 0) })
+	stop := new(atomic.Bool)
+	stop.Store(true)
+	if all, err := exchange(conn, time.Now(), stop); err != nil || len(all) < 10 {
+		t.Errorf("%d messages, error %v; want all that were due", len(all), err)
+	}
 }
 
 func TestRender(t *testing.T) {

@@ -58,9 +58,12 @@ type echoed struct {
 func exchange(conn net.Conn, due time.Time, stop *atomic.Bool) (all []echoed, err error) {
 	defer conn.Close()
 	message := append(make([]byte, livingSize-1), '\n') // some of the servers read lines
-	for ; !stop.Load(); due = due.Add(livingPeriod) {
+	for ; ; due = due.Add(livingPeriod) {
 		began := due
 		if wait := time.Until(due); wait > 0 {
+			if stop.Load() { // and no message is late
+				return all, nil
+			}
 			time.Sleep(wait)
 			began = time.Now()
 		}
@@ -75,7 +78,6 @@ func exchange(conn net.Conn, due time.Time, stop *atomic.Bool) (all []echoed, er
 		}
 		all = append(all, echoed{due, time.Since(began)})
 	}
-	return all, nil
 }
 
 // p99Of returns milliseconds.

@@ -1,45 +1,36 @@
 package load
 
-import "time"
-
-// setDue sets the time of the next action of a connection, and cancels an earlier one.
-func (l *Loop) setDue(c *conn, at int64) {
-	c.due = at
-	l.due.push(entry{at, l.index(c)})
-}
+import (
+	"slices"
+	"time"
+)
 
 // runDue runs the actions that are due, in their order. It opens at most openBatch connections, so
 // that events are handled in between. If a process is late with opening, the later actions wait.
 func (l *Loop) runDue() {
-	for now, opened := l.now(), 0; opened < openBatch; {
-		e, ok := l.due.pop(now)
-		if !ok {
-			return
-		}
-		c := &l.conns[e.index]
-		if c.due != e.at {
-			continue
-		}
-		g := l.groups[c.group]
+	for now, opened := l.now(), 0; opened < openBatch && len(l.due) > 0 && l.due[0].due <= now; {
+		c := l.due[0]
+		g, due := l.groups[c.group], c.due
+		l.due.set(c, never)
 		if c.state == free {
 			l.open(g, c)
 			opened++
 			continue
 		}
-		l.phases.delayed(now - e.at)
+		l.phases.delayed(now - due)
 		switch {
 		case c.state == connecting:
 			l.openFailed(g, c, "connect: no answer for "+l.plan.Patience.String())
 		case g.Behaviour == Churn:
 			g.counts.Unanswered++
-			l.missAnswers(g, c, 0)
+			l.missAnswers(g, c, g.whole(c), 0)
 			g.counts.Ended++
 			g.counts.Open--
 			l.close(g, c, true)
-		case c.flags&silenced == 0 && !l.ending:
+		case !c.silenced && !l.ending:
 			l.act(g, c)
 			if c.state == open {
-				l.setDue(c, g.next(c, now))
+				l.due.set(c, g.next(c, due))
 			}
 		}
 	}
@@ -52,13 +43,13 @@ func (l *Loop) act(g *group, c *conn) {
 		l.sendMessage(g, c)
 	case Trickle:
 		c.sent++
-		c.unsent++
+		c.asked++
 		l.flush(g, c)
 	case OneByte:
-		if c.wrote == 0 && c.unsent == 0 {
+		if c.asked%int64(g.Size) == 0 {
 			l.countMessage(g, c)
 		}
-		c.unsent++
+		c.asked++
 		l.flush(g, c)
 	case SlowReader:
 		l.readAvailable(g, c, slowChunk)
@@ -76,41 +67,30 @@ const (
 // lastWords are connections that are to send one message and then nothing, in order.
 type lastWords struct {
 	queue   []*conn
-	unheard int   // sent ones without an answer
-	heardAt int64 // when the last answer came, or the first message was sent that waits
-}
-
-// heard notes that the target has answered all messages of a connection.
-func (w *lastWords) heard(c *conn, now int64) {
-	if c.flags&unheard != 0 && c.answered == c.sent {
-		c.flags &^= unheard
-		w.unheard = max(w.unheard-1, 0)
-		w.heardAt = now
-	}
+	unheard []*conn // the last ones that sent it, without an answer
+	heardAt int64   // when the last answer came, or the first message was sent that waits
 }
 
 // sayLastWords sends last messages, until too many wait for an answer.
 func (l *Loop) sayLastWords() {
 	for w := &l.words; len(w.queue) > 0; {
-		now := l.now()
-		if now > w.heardAt+int64(hearing) {
-			w.unheard = 0
-		}
-		if w.unheard == maxUnheard {
+		now, before := l.now(), len(w.unheard)
+		w.unheard = slices.DeleteFunc(w.unheard, func(c *conn) bool { return c.answered == c.sent })
+		switch {
+		case len(w.unheard) < before || before == 0:
+			w.heardAt = now
+		case now > w.heardAt+int64(hearing):
+			w.unheard, w.heardAt = nil, now
+		case before == maxUnheard:
 			return
 		}
 		c := w.queue[0]
 		w.queue = w.queue[1:]
 		g := l.groups[c.group]
 		l.silence(g, c)
-		if c.state != open {
-			continue
+		if c.state == open {
+			w.unheard = append(w.unheard, c)
+			l.sendMessage(g, c)
 		}
-		if w.unheard == 0 {
-			w.heardAt = now
-		}
-		w.unheard++
-		c.flags |= unheard
-		l.sendMessage(g, c)
 	}
 }

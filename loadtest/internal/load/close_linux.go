@@ -16,24 +16,24 @@ import (
 func (l *Loop) onClosed(g *group, c *conn, err error) {
 	now := l.now()
 	g.counts.Open--
-	if err != nil || c.flags&reset != 0 {
+	if err != nil || c.reset {
 		g.counts.Reset++
 	}
 	dead, deadline := g.isDead(c), c.lastSend+int64(g.Timeout)
-	if c.flags&sentLate == 0 { // otherwise the missing answers are not the fault of the target
-		l.missAnswers(g, c, 0)
+	if !c.sentLate() { // otherwise the missing answers are not the fault of the target
+		l.missAnswers(g, c, g.whole(c), 0)
 		if !dead {
 			l.checkAnswers(g, c)
 		}
 	}
 	switch {
-	case c.flags&sentLate != 0:
+	case c.sentLate():
 		g.counts.Starved++
 	case l.ending && !dead && g.Timeout > 0 && now >= deadline:
 		g.counts.Ended++ // it sends nothing any more
 	case dead:
 		l.countReaped(g, c, now, deadline)
-	case g.Timeout > 0 && now >= deadline && c.unsent == 0:
+	case g.Timeout > 0 && now >= deadline && c.wrote == c.asked:
 		g.counts.Starved++ // this process did not send its message in time
 	default:
 		g.counts.Lost++
@@ -45,7 +45,7 @@ func (l *Loop) onClosed(g *group, c *conn, err error) {
 // countReaped counts a dead connection that the target closed.
 func (l *Loop) countReaped(g *group, c *conn, now, deadline int64) {
 	g.counts.Reaped++
-	if c.flags&unexpected != 0 || c.read > 0 {
+	if c.unexpected || len(l.parts[c]) > 0 {
 		g.counts.Told++
 	}
 	if !g.Behaviour.living() && g.Behaviour != Silent {
@@ -70,8 +70,9 @@ func (l *Loop) close(g *group, c *conn, hard bool) {
 		_ = unix.SetsockoptLinger(int(c.fd), unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
 	}
 	_ = unix.Close(int(c.fd))
-	*c = conn{fd: -1, group: c.group, number: c.number, flags: c.flags & silenced}
-	if g.Behaviour == Churn && c.flags&silenced == 0 {
+	*c = conn{fd: -1, place: c.place, group: c.group, number: c.number, silenced: c.silenced}
+	l.due.set(c, never)
+	if g.Behaviour == Churn && !c.silenced {
 		l.openLater(c)
 	}
 }
@@ -88,7 +89,7 @@ func (l *Loop) vanish(g *group, c *conn) {
 	}
 	g.counts.Open--
 	g.counts.Vanished++
-	l.missAnswers(g, c, math.MaxInt64) // they are no fault of the target
+	l.missAnswers(g, c, g.whole(c), math.MaxInt64) // they are no fault of the target
 	l.close(g, c, false)
 }
 
@@ -97,48 +98,41 @@ func (l *Loop) silence(g *group, c *conn) {
 	if c.state == open && !g.isDead(c) {
 		l.checkAnswers(g, c)
 	}
-	c.flags |= silenced
+	c.silenced = true
 }
 
 // isDead reports whether the target should close the connection.
-func (g *group) isDead(c *conn) bool { return c.flags&silenced != 0 || !g.Behaviour.living() }
+func (g *group) isDead(c *conn) bool { return c.silenced || !g.Behaviour.living() }
 
 // checkAnswers counts missing and wrong answers of a living connection before it is closed or
 // silenced.
 func (l *Loop) checkAnswers(g *group, c *conn) {
 	waited := int64(0)
-	if g.Behaviour.Echoes() && c.answered < c.whole(g.size) {
+	if g.Behaviour.Echoes() && c.answered < g.whole(c) {
 		_, intended := g.times(c, c.answered, c.lastSend)
 		waited = l.now() - intended
 	}
 	switch {
-	case c.flags&unexpected != 0 && c.answered < c.sent:
+	case c.unexpected && c.answered < c.sent:
 		g.counts.Garbled++
 	case waited > int64(l.plan.Patience):
 		g.counts.Unanswered++
 	}
 }
 
-// missAnswers counts the messages that have waited for an answer for at least some time, when no
-// answer can come any more.
-func (l *Loop) missAnswers(g *group, c *conn, least time.Duration) {
-	if !g.Behaviour.Echoes() {
-		return
-	}
-	for k := c.answered; k < c.whole(g.size); k++ {
-		if waited, phase := l.giveUp(g, c, k); phase != "" && waited >= least {
-			g.exchange(phase).Unanswered++
+// missAnswers records how long the messages before the given one have waited for an answer, which
+// will not come. Without this a target that hangs would look fast. It counts those that have waited
+// for at least some time.
+func (l *Loop) missAnswers(g *group, c *conn, before uint32, least time.Duration) {
+	for k := c.answered; k < before && g.Behaviour.Echoes(); k++ {
+		began, intended := g.times(c, k, c.lastSend)
+		waited, phase := time.Duration(l.now()-intended), l.phases.at(began)
+		if phase == "" {
+			continue
+		}
+		result.Record(&g.latency(phase).Unanswered, waited)
+		if waited >= least {
+			result.Of(&g.counts.Exchanges, phase).Unanswered++
 		}
 	}
-}
-
-// giveUp records how long a message waited for an answer that will not come. Without this a target
-// that hangs would look fast. It returns the wait, and the phase of the message if it had one.
-func (l *Loop) giveUp(g *group, c *conn, k uint32) (waited time.Duration, phase string) {
-	began, intended := g.times(c, k, c.lastSend)
-	waited = time.Duration(l.now() - intended)
-	if phase = l.phases.at(began); phase != "" {
-		result.Record(&g.latency(phase).Unanswered, waited)
-	}
-	return waited, phase
 }

@@ -5,25 +5,30 @@ import (
 	"math/rand/v2"
 )
 
-// A conn is one connection. It takes 80 bytes, and a process may have 20,000 of them.
+// A conn is one connection. It takes 88 bytes, and a process may have 20,000 of them.
 type conn struct {
 	fd    int32
+	place int32 // in the schedule
 	group uint8
 	state state
-	flags flag
-	// wrote is the offset in the present message of the next byte to send, unsent the number of bytes
-	// to send from there, and read the offset of the next byte of the echo.
-	wrote, read uint32
-	unsent      int64
+
+	silenced   bool // it sends nothing any more
+	unexpected bool // it received data that is not an echo
+	wantWrite  bool // the poller watches for writability
+	reset      bool // a write failed
+
+	number      uint32 // of the connection, counted over all processes; seeds the jitter
 	sent        uint32 // messages begun; bytes of a Trickle
 	answered    uint32
-	lateMessage uint32 // value of sent when sentLate was set
-	number      uint32 // of the connection, counted over all processes; seeds the jitter
+	lateMessage uint32 // value of sent when a message was last sent after the timeout
+
+	asked int64 // bytes to send until now
+	wrote int64 // bytes sent
 
 	// Times are nanoseconds since NewLoop.
 	intended int64 // time to open it; once it is open, time at which it was opened
 	base     int64 // time of the first message
-	due      int64 // time of the next action; an entry of the schedule with another time is stale
+	due      int64 // time of the next action
 	// lastSend is just before the last send or connect. The target cannot have seen it earlier.
 	lastSend int64
 	moment   int64 // just before the first byte of the present message was sent
@@ -37,46 +42,22 @@ const (
 	open
 )
 
-type flag uint8
-
-const (
-	silenced   flag = 1 << iota // it sends nothing any more
-	unexpected                  // it received data that is not an echo
-	wantWrite                   // the poller watches for writability
-	reset                       // a write failed
-	unheard                     // its last message is not answered
-	sentLate                    // it sent a message after its timeout, which is not answered yet
-)
-
-// never is the due time of a connection without a next action.
-const never = 0
+// sentLate reports whether it sent a message after its timeout, which is not answered yet.
+func (c *conn) sentLate() bool { return c.answered < c.lateMessage }
 
 // whole returns the number of messages that were sent as a whole.
-func (c *conn) whole(size uint32) uint32 {
-	partial := (c.unsent + int64(size) - 1) / int64(size)
-	if partial == 0 && c.wrote > 0 { // the next byte of a OneByte is not due
-		partial = 1
-	}
-	return c.sent - uint32(partial)
-}
+func (s *Spec) whole(c *conn) uint32 { return uint32(c.wrote / int64(s.Size)) }
 
-// endless is the number of unsent bytes of a connection that sends as much as it can.
+// endless is the number of bytes of a connection that sends as much as it can.
 const endless = math.MaxInt64 / 2
 
-// next returns when a connection acts next.
-func (s *Spec) next(c *conn, now int64) int64 {
+// next returns when a connection acts next, after an action that was due at the given time.
+func (s *Spec) next(c *conn, last int64) int64 {
 	switch s.Behaviour {
 	case Heartbeat, HalfOpen, Trickle:
 		return s.messageTime(c, c.sent)
-	case OneByte:
-		bytes := int64(c.sent) * int64(s.Size)
-		if c.wrote > 0 { // the last message is sent in part
-			bytes += int64(c.wrote) - int64(s.Size)
-		}
-		return c.base + bytes*int64(s.Interval)
-	default:
-		return now + int64(s.Interval)
 	}
+	return last + int64(s.Interval)
 }
 
 // randomUnit returns a pseudorandom number from 0 to 1 that depends on a and b only.

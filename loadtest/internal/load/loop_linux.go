@@ -17,8 +17,6 @@ const (
 	openBatch = 64
 	// longestWait bounds a wait for events, and with it a stop of the process that is not noticed.
 	longestWait = 50 * time.Millisecond
-	// endPoll is the interval at which the end checks for missing answers.
-	endPoll = 10 * time.Millisecond
 	// readChunk is the size of a read in bytes, and slowChunk that of a slow reader.
 	readChunk = 1 << 16
 	slowChunk = 256
@@ -39,7 +37,6 @@ type Loop struct {
 	sources  []unix.Sockaddr // nil if the kernel chooses
 	openFrom int64           // time at which the first of some connections is to be opened
 	begun    int             // connections since then that have a time for opening
-	total    int             // connections opened
 	phases   phases
 	ending   bool  // no messages are sent any more
 	endsAt   int64 // Run ends then, or when all messages are answered
@@ -57,7 +54,6 @@ type group struct {
 	Spec
 	counts  result.Group
 	message []byte // the present message if it has a stamp, otherwise repeated ones
-	size    uint32
 	conns   []conn // a part of those of the Loop
 }
 
@@ -74,9 +70,9 @@ func NewLoop(plan Plan, report func(Report)) (*Loop, error) {
 	for _, s := range plan.Specs {
 		total += s.Connections
 	}
-	l.conns, l.due = make([]conn, 0, total), make(schedule, 0, total+total/4)
+	l.conns, l.due = make([]conn, 0, total), make(schedule, 0, total)
 	for _, s := range plan.Specs {
-		g := &group{Spec: s, size: uint32(s.Size), message: padding(s.Size)}
+		g := &group{Spec: s, message: padding(s.Size)}
 		if !g.stamped() {
 			g.message = repeated(g.message)
 			if s.Behaviour.Echoes() {
@@ -85,7 +81,9 @@ func NewLoop(plan Plan, report func(Report)) (*Loop, error) {
 		}
 		g.counts = result.Group{Name: s.Name, Behaviour: string(s.Behaviour), Connections: s.Connections}
 		for range s.Connections {
-			l.conns = append(l.conns, conn{fd: -1, group: uint8(len(l.groups)), number: uint32(plan.First + len(l.conns))})
+			i := len(l.conns)
+			l.conns = append(l.conns, conn{fd: -1, place: int32(i), group: uint8(len(l.groups)), number: uint32(plan.First + i), due: never})
+			l.due = append(l.due, &l.conns[i])
 		}
 		g.conns = l.conns[len(l.conns)-s.Connections:]
 		l.groups = append(l.groups, g)
@@ -132,9 +130,6 @@ func (l *Loop) Run(commands <-chan Command) error {
 			reported = now
 		}
 		until := min(reported+int64(reportEvery), now+int64(longestWait))
-		if l.ending {
-			until = min(until, now+int64(endPoll))
-		}
 		if len(l.words.queue) > 0 {
 			until = min(until, l.words.heardAt+int64(hearing)+1)
 		}
@@ -152,7 +147,7 @@ func (l *Loop) index(c *conn) int32 { return int32(c.number) - int32(l.plan.Firs
 // wait waits until the next action is due, and handles the events that arrive before.
 func (l *Loop) wait(now, until int64) error {
 	if len(l.due) > 0 {
-		until = min(until, l.due[0].at)
+		until = min(until, l.due[0].due)
 	}
 	n, err := l.poller.wait(max(until-now, 0))
 	l.moments.woke(l.now(), now, until, n == maxEvents)
@@ -210,7 +205,7 @@ func (l *Loop) execute(cmd Command) {
 			switch g.Name {
 			case cmd.LastMessage:
 				if c.state == open {
-					c.due = never // its next message is the last one
+					l.due.set(c, never) // its next message is the last one
 				}
 				l.words.queue = append(l.words.queue, c)
 			case cmd.Silence:
@@ -231,7 +226,7 @@ func (l *Loop) isOver() bool {
 	for i := range l.conns {
 		c := &l.conns[i]
 		g := l.groups[c.group]
-		if c.state == open && g.Behaviour.Echoes() && c.flags&unexpected == 0 && c.answered < c.whole(g.size) {
+		if c.state == open && g.Behaviour.Echoes() && !c.unexpected && c.answered < g.whole(c) {
 			return false
 		}
 	}
@@ -253,7 +248,7 @@ func (l *Loop) finish() {
 			} else if g.Timeout > 0 && now >= c.lastSend+int64(g.Timeout+result.MostLate(g.Timeout)) {
 				g.counts.Kept++
 			}
-			l.missAnswers(g, c, l.plan.Patience)
+			l.missAnswers(g, c, g.whole(c), l.plan.Patience)
 			g.counts.Ended++
 			l.close(g, c, true)
 		}

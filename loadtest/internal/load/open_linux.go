@@ -27,12 +27,12 @@ func (l *Loop) openGroup(g *group) {
 func (l *Loop) openLater(c *conn) {
 	c.intended = l.openFrom + l.plan.opensAt(l.begun)
 	l.begun++
-	l.setDue(c, max(c.intended, l.now()))
+	l.due.set(c, max(c.intended, l.now()))
 }
 
 // open opens a connection.
 func (l *Loop) open(g *group, c *conn) {
-	if l.ending || g.Behaviour == Churn && c.flags&silenced != 0 { // the churn has ended
+	if l.ending || g.Behaviour == Churn && c.silenced { // the churn has ended
 		return
 	}
 	l.phases.delayed(l.now() - c.intended)
@@ -43,8 +43,6 @@ func (l *Loop) open(g *group, c *conn) {
 
 // connect starts to connect.
 func (l *Loop) connect(g *group, c *conn) error {
-	l.total++
-	n := l.plan.First + l.total
 	fd, err := unix.Socket(l.family, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("socket: %w", err)
@@ -56,21 +54,21 @@ func (l *Loop) connect(g *group, c *conn) error {
 	}
 	if l.sources != nil {
 		_ = unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_BIND_ADDRESS_NO_PORT, 1)
-		if err := unix.Bind(fd, l.sources[n%len(l.sources)]); err != nil {
+		if err := unix.Bind(fd, l.sources[int(c.number)%len(l.sources)]); err != nil {
 			return fmt.Errorf("bind to an address of %s: %w", l.plan.Source, err)
 		}
 	}
 	c.lastSend = l.now()
-	err = unix.Connect(fd, l.targets[n%len(l.targets)])
+	err = unix.Connect(fd, l.targets[int(c.number)%len(l.targets)])
 	if err != nil && err != unix.EINPROGRESS {
 		return fmt.Errorf("connect: %w", err)
 	}
 	c.state = connecting
-	c.flags |= wantWrite // until it is connected
+	c.wantWrite = true // until it is connected
 	if err := l.watch(g, c, unix.EPOLL_CTL_ADD); err != nil {
 		return fmt.Errorf("epoll_ctl: %w", err)
 	}
-	l.setDue(c, c.lastSend+int64(l.plan.Patience))
+	l.due.set(c, c.lastSend+int64(l.plan.Patience))
 	return nil
 }
 
@@ -86,7 +84,7 @@ func (l *Loop) onConnected(g *group, c *conn) {
 	}
 	now := l.now()
 	c.state = open
-	c.due = never // cancels the limit for connecting
+	l.due.set(c, never) // cancels the limit for connecting
 	g.counts.Opened++
 	g.counts.Open++
 	result.Record(&g.counts.Connect, time.Duration(now-c.intended))
@@ -101,15 +99,15 @@ func (l *Loop) onConnected(g *group, c *conn) {
 	case g.Behaviour == Silent, g.Behaviour == PingPong, g.Behaviour == Churn:
 		l.sendMessage(g, c)
 	case !g.Behaviour.reads():
-		c.unsent = endless
+		c.asked = endless
 	}
 	l.flush(g, c)
 	switch {
 	case c.state != open:
 	case g.Behaviour == Churn:
-		l.setDue(c, now+int64(l.plan.Patience))
-	case g.Interval > 0 && g.Behaviour != Silent && g.Behaviour != Mute:
-		l.setDue(c, g.next(c, now))
+		l.due.set(c, now+int64(l.plan.Patience))
+	case g.Interval > 0:
+		l.due.set(c, g.next(c, c.base-int64(g.Interval)))
 	}
 }
 

@@ -48,7 +48,3 @@ func (g *group) latency(phase string) *result.Latency {
 	}
 	return of
 }
-
-func (g *group) exchange(phase string) *result.Exchange {
-	return result.Of(&g.counts.Exchanges, phase)
-}

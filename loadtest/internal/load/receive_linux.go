@@ -2,9 +2,12 @@ package load
 
 import (
 	"bytes"
+	"math"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/idlewheel/idlewheel/loadtest/internal/result"
 )
 
 // readAvailable reads all data, or at most one chunk if the connection is slow.
@@ -17,7 +20,6 @@ func (l *Loop) readAvailable(g *group, c *conn, atMost int) {
 			if n < atMost || !g.Behaviour.reads() {
 				return // epoll reports the rest
 			}
-		case err == unix.EINTR:
 		case err == unix.EAGAIN:
 			return
 		default:
@@ -28,8 +30,8 @@ func (l *Loop) readAvailable(g *group, c *conn, atMost int) {
 
 // onReceived checks received bytes.
 func (l *Loop) onReceived(g *group, c *conn, b []byte) {
-	for len(b) > 0 && c.state == open && g.Behaviour.Echoes() && c.flags&unexpected == 0 {
-		n := min(len(b), int(g.size-c.read))
+	for len(b) > 0 && c.state == open && g.Behaviour.Echoes() && !c.unexpected {
+		n := min(len(b), g.Size-len(l.parts[c]))
 		l.onPart(g, c, b[:n])
 		b = b[n:]
 	}
@@ -37,21 +39,18 @@ func (l *Loop) onReceived(g *group, c *conn, b []byte) {
 
 // onPart handles an answer, or a part of one.
 func (l *Loop) onPart(g *group, c *conn, b []byte) {
-	if len(b) < int(g.size) {
+	if len(b) < g.Size {
 		b = append(l.parts[c], b...)
 		l.parts[c] = b
-		c.read = uint32(len(b))
 	}
 	switch {
 	case !g.stamped() && (c.answered == c.sent || !bytes.HasPrefix(g.message, b)):
-		c.flags |= unexpected
+		c.unexpected = true
 		return
-	case len(b) < int(g.size):
+	case len(b) < g.Size:
 		return
-	case c.read > 0:
-		c.read = 0
-		delete(l.parts, c)
 	}
+	delete(l.parts, c)
 	if g.stamped() {
 		l.onStamped(g, c, b)
 	} else {
@@ -64,16 +63,15 @@ func (l *Loop) onStamped(g *group, c *conn, b []byte) {
 	s, ok := readStamp(b)
 	switch {
 	case !ok, s.conn == c.number && s.number >= c.sent:
-		c.flags |= unexpected
+		c.unexpected = true
 	case s.conn != c.number:
 		g.counts.Swapped++
 	case s.number < c.answered:
 		g.counts.Doubled++
 	default:
 		g.counts.Skipped += uint64(s.number - c.answered)
-		for ; c.answered < s.number; c.answered++ {
-			l.giveUp(g, c, c.answered)
-		}
+		l.missAnswers(g, c, s.number, math.MaxInt64)
+		c.answered = s.number
 		l.onAnswer(g, c, s.moment)
 	}
 }
@@ -87,15 +85,11 @@ func (l *Loop) onAnswer(g *group, c *conn, sent int64) {
 		raw = now - intended
 	}
 	c.answered++
-	l.words.heard(c, now)
-	if int32(c.answered-c.lateMessage) >= 0 { // the late message itself is answered
-		c.flags &^= sentLate
-	}
 	if phase != "" {
 		g.counts.Answers++
-		g.exchange(phase).Answered++
+		result.Of(&g.counts.Exchanges, phase).Answered++
 		if now := l.phases.present().name; now != "" {
-			g.exchange(now).Arrived++
+			result.Of(&g.counts.Exchanges, now).Arrived++
 		}
 		of := g.latency(phase)
 		of.Corrected.Record(time.Duration(now - intended))
@@ -103,7 +97,7 @@ func (l *Loop) onAnswer(g *group, c *conn, sent int64) {
 		l.recent.Record(time.Duration(now - intended))
 	}
 	switch {
-	case c.flags&silenced != 0:
+	case c.silenced:
 	case g.Behaviour == PingPong && !l.ending:
 		l.sendMessage(g, c)
 	case g.Behaviour == Churn:

@@ -17,7 +17,7 @@ func (l *Loop) runDue() {
 			opened++
 			continue
 		}
-		l.phases.delayed(now - due)
+		l.delayed(now - due)
 		switch {
 		case c.state == connecting:
 			l.openFailed(g, c, "connect: no answer for "+l.plan.Patience.String())

@@ -22,12 +22,13 @@ const (
 	slowChunk = 256
 )
 
-// A Loop is the connections of one process. Not safe for concurrent use, except Wake.
+// A Loop is the connections of one process. Not safe for concurrent use, except Tell.
 type Loop struct {
-	plan   Plan
-	report func(Report)
-	began  time.Time
-	poller *poller
+	plan     Plan
+	commands chan Command
+	report   func(Report)
+	began    time.Time
+	poller   *poller
 
 	conns    []conn
 	due      schedule
@@ -45,6 +46,7 @@ type Loop struct {
 	buf      []byte
 	parts    map[*conn][]byte // of incomplete messages with a stamp, by connection
 	failures result.Failures
+	ownDelay map[string]*result.Histogram // how late this process was, by phase
 	notes    []string
 	recent   *result.Histogram // latency since the last report
 }
@@ -60,9 +62,11 @@ type group struct {
 // NewLoop returns a Loop for a plan, or an error if its targets are of two families or a system
 // call fails. Run calls report with each Report.
 func NewLoop(plan Plan, report func(Report)) (*Loop, error) {
-	l := &Loop{plan: plan, report: report, began: time.Now(), buf: make([]byte, readChunk), failures: result.Failures{}}
-	l.phases = []phase{{name: "open"}}
-	l.parts, l.recent = map[*conn][]byte{}, result.NewCoarse()
+	l := &Loop{
+		plan: plan, commands: make(chan Command, 16), report: report, began: time.Now(), phases: phases{{name: "open"}},
+		buf: make([]byte, readChunk), parts: map[*conn][]byte{}, failures: result.Failures{},
+		ownDelay: map[string]*result.Histogram{}, recent: result.NewCoarse(),
+	}
 	if err := l.resolve(); err != nil {
 		return nil, err
 	}
@@ -96,8 +100,11 @@ func NewLoop(plan Plan, report func(Report)) (*Loop, error) {
 	return l, err
 }
 
-// Wake makes Run read its commands. Safe for concurrent use until Run returns.
-func (l *Loop) Wake() { l.poller.wake() }
+// Tell gives Run a command. Safe for concurrent use until Run returns.
+func (l *Loop) Tell(cmd Command) {
+	l.commands <- cmd
+	l.poller.wake()
+}
 
 // note adds a note, once.
 func (l *Loop) note(text string) {
@@ -106,13 +113,13 @@ func (l *Loop) note(text string) {
 	}
 }
 
-// Run opens the connections and serves them until a Finish command. The sender calls Wake after
-// each command. Run closes all connections; its last Report has the histograms.
-func (l *Loop) Run(commands <-chan Command) error {
+// Run opens the connections and serves them until a Finish command. Run closes all connections; its
+// last Report has the histograms.
+func (l *Loop) Run() error {
 	defer l.poller.close()
 	for reported := l.now(); ; {
 		select {
-		case cmd := <-commands:
+		case cmd := <-l.commands:
 			l.execute(cmd)
 			continue
 		default:
@@ -125,7 +132,7 @@ func (l *Loop) Run(commands <-chan Command) error {
 		l.sayLastWords()
 		now := l.now()
 		if late := now - reported - int64(reportEvery); late >= 0 {
-			l.phases.delayed(late)
+			l.delayed(late)
 			l.report(l.summary(false))
 			reported = now
 		}
@@ -163,7 +170,7 @@ func (l *Loop) wait(now, until int64) error {
 		}
 	}
 	if n > 0 {
-		l.phases.delayed(l.now() - l.moments.handling)
+		l.delayed(l.now() - l.moments.handling)
 	}
 	return nil
 }
@@ -266,12 +273,7 @@ func (l *Loop) summary(last bool) Report {
 		r.Groups = append(r.Groups, of)
 	}
 	if last {
-		r.OwnDelay = map[string]*result.Histogram{}
-		for _, p := range l.phases {
-			if p.name != "" && p.delay != nil {
-				r.OwnDelay[p.name] = result.Sum(r.OwnDelay[p.name], p.delay)
-			}
-		}
+		r.OwnDelay = l.ownDelay
 	}
 	if l.recent.Count() > 0 {
 		r.Recent, l.recent = l.recent, result.NewCoarse()

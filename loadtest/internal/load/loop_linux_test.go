@@ -27,7 +27,6 @@ func TestMain(m *testing.M) {
 type driven struct {
 	t        testing.TB
 	loop     *Loop
-	commands chan Command
 	reports  chan Report
 	stall    chan time.Duration
 	done     chan error
@@ -37,7 +36,7 @@ type driven struct {
 func drive(t testing.TB, addr string, specs ...Spec) *driven {
 	t.Helper()
 	d := &driven{
-		t: t, commands: make(chan Command, 16), reports: make(chan Report, 1024), stall: make(chan time.Duration, 1), done: make(chan error, 1),
+		t: t, reports: make(chan Report, 1024), stall: make(chan time.Duration, 1), done: make(chan error, 1),
 	}
 	var err error
 	d.loop, err = NewLoop(Plan{Targets: []string{addr}, Source: "127.0.0.0/8", Sources: 3, Rate: 10_000, Patience: time.Second, Specs: specs},
@@ -50,7 +49,7 @@ func drive(t testing.TB, addr string, specs ...Spec) *driven {
 			}
 		})
 	require.NoError(t, err)
-	go func() { d.done <- d.loop.Run(d.commands) }()
+	go func() { d.done <- d.loop.Run() }()
 	t.Cleanup(d.end)
 	return d
 }
@@ -60,7 +59,7 @@ func (d *driven) end() {
 	if d.finished {
 		return
 	}
-	d.tell(Command{Finish: true})
+	d.loop.Tell(Command{Finish: true})
 	for late := time.After(20 * time.Second); ; {
 		select {
 		case <-d.reports:
@@ -71,11 +70,6 @@ func (d *driven) end() {
 			return
 		}
 	}
-}
-
-func (d *driven) tell(cmd Command) {
-	d.commands <- cmd
-	d.loop.Wake()
 }
 
 // until waits for a report about the only group.
@@ -98,7 +92,7 @@ func (d *driven) finish(drain ...time.Duration) Report {
 	d.t.Helper()
 	d.finished = true
 	drain = append(drain, 0)
-	d.tell(Command{Finish: true, Drain: drain[0]})
+	d.loop.Tell(Command{Finish: true, Drain: drain[0]})
 	require.NoError(d.t, <-d.done)
 	for {
 		if r := <-d.reports; r.Last {
@@ -143,7 +137,7 @@ func TestSilenceCountsEarlierFaults(t *testing.T) {
 			d := drive(t, testserver.Serve(t, tc.handle), heartbeats(10))
 			d.until("messages", func(g result.Group) bool { return g.Messages >= 100 })
 			time.Sleep(1200 * time.Millisecond) // the patience is a second
-			d.tell(Command{Silence: "living"})
+			d.loop.Tell(Command{Silence: "living"})
 			time.Sleep(time.Second) // the timeout is 300 ms
 			g := d.finish().Groups[0]
 			require.Equal(t, uint64(10), g.Kept)
@@ -191,7 +185,7 @@ func TestDeferredGroupIsOpenedByCommand(t *testing.T) {
 		waits := Spec{Name: "attackers", Behaviour: Mute, Connections: 5, Size: 8, Deferred: true}
 		d := drive(t, testserver.Serve(t, testserver.Echo), waits)
 		d.until("a report", func(g result.Group) bool { require.Zero(t, g.Opened); return true })
-		d.tell(Command{Open: "attackers"})
+		d.loop.Tell(Command{Open: "attackers"})
 		d.until("opened", func(g result.Group) bool { return g.Opened == 5 })
 		d.finish()
 	})
@@ -223,11 +217,11 @@ func TestTargetsOfTwoFamiliesAreRefused(t *testing.T) {
 }
 
 func TestAnInstantBelongsToOnePhase(t *testing.T) {
-	p := phases{{"open", 0, nil}, {"hold", 100, nil}, {"", 200, nil}}
+	p := phases{{"open", 0}, {"hold", 100}, {"", 200}}
 	for at, want := range map[int64]string{-1: "open", 0: "open", 99: "open", 100: "hold", 199: "hold", 200: "", 1000: ""} {
 		require.Equal(t, want, p.at(at), at)
 	}
-	require.Empty(t, p.present().name)
+	require.Empty(t, p.present())
 }
 
 // TestSinceWhenEventsShouldHaveBeenHandled has waits that begin 10 ms after the start of the loop.

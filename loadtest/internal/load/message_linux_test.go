@@ -185,7 +185,7 @@ func TestMessagesCountInThePhaseInWhichTheyWereSent(t *testing.T) {
 		answering := make(chan struct{})
 		d := drive(t, testserver.Serve(t, func(c net.Conn) { <-answering; _, _ = io.Copy(c, c) }), stampedOf(10))
 		d.until("messages", func(g result.Group) bool { return g.Messages >= 100 })
-		d.tell(Command{Phase: "next"})
+		d.loop.Tell(Command{Phase: "next"})
 		time.Sleep(300 * time.Millisecond)
 		close(answering)
 		d.until("answers", func(g result.Group) bool { return g.Answers >= 200 })
@@ -225,8 +225,8 @@ func TestAStopOfTheClientIsSeen(t *testing.T) {
 		s.Timeout = 400 * time.Millisecond
 		d := drive(t, testserver.Serve(t, testserver.Reap(400*time.Millisecond, "")), s)
 		d.until("messages", func(g result.Group) bool { return g.Answers >= 100 })
-		d.tell(Command{Silence: "living"})
-		d.tell(Command{Phase: "silence"})
+		d.loop.Tell(Command{Silence: "living"})
+		d.loop.Tell(Command{Phase: "silence"})
 		d.stall <- 1500 * time.Millisecond // like SIGSTOP
 		d.until("all closed", func(g result.Group) bool { return g.Open == 0 })
 		last := d.finish()
@@ -254,7 +254,7 @@ func TestLastMessagesWaitForTheTarget(t *testing.T) {
 			write(c, line)
 		})), s)
 		d.until("opened", func(g result.Group) bool { return g.Opened == n })
-		d.tell(Command{LastMessage: "living"})
+		d.loop.Tell(Command{LastMessage: "living"})
 		d.until("answers", func(g result.Group) bool { return g.Answers == n })
 		g := d.finish().Groups[0]
 		require.Less(t, g.Latency["open"].Raw.Quantile(0.5), n/2*time.Millisecond)
@@ -268,7 +268,7 @@ func TestLastMessagesAreSentWithoutAnAnswer(t *testing.T) {
 		s.Interval = time.Minute
 		d := drive(t, testserver.Serve(t, testserver.Discard), s)
 		d.until("opened", func(g result.Group) bool { return g.Opened == 2*maxUnheard })
-		d.tell(Command{LastMessage: "living"})
+		d.loop.Tell(Command{LastMessage: "living"})
 		d.until("messages", func(g result.Group) bool { return g.Messages == 2*maxUnheard })
 		d.finish()
 	})

@@ -35,7 +35,7 @@ func (l *Loop) open(g *group, c *conn) {
 	if l.ending || g.Behaviour == Churn && c.silenced { // the churn has ended
 		return
 	}
-	l.phases.delayed(l.now() - c.intended)
+	l.delayed(l.now() - c.intended)
 	if err := l.connect(g, c); err != nil {
 		l.openFailed(g, c, err.Error())
 	}
@@ -121,34 +121,31 @@ func (l *Loop) openFailed(g *group, c *conn, why string) {
 // resolve parses the addresses of the targets and sources, which are valid.
 func (l *Loop) resolve() error {
 	for _, t := range l.plan.Targets {
-		addr := netip.MustParseAddrPort(t)
-		family := unix.AF_INET6
-		if addr.Addr().Unmap().Is4() {
-			family = unix.AF_INET
-		}
+		family, to := sockaddr(netip.MustParseAddrPort(t))
 		if l.family != 0 && l.family != family {
 			return errors.New("targets mix IPv4 and IPv6")
 		}
 		l.family = family
-		l.targets = append(l.targets, sockaddr(addr))
+		l.targets = append(l.targets, to)
 	}
 	if l.plan.Source == "" {
 		return nil
 	}
-	prefix := netip.MustParsePrefix(l.plan.Source)
-	addr := prefix.Masked().Addr().Next()
-	for ; prefix.Contains(addr) && len(l.sources) < max(l.plan.Sources, 1); addr = addr.Next() {
-		l.sources = append(l.sources, sockaddr(netip.AddrPortFrom(addr, 0)))
+	prefix := netip.MustParsePrefix(l.plan.Source).Masked()
+	addr := prefix.Addr()
+	if !prefix.IsSingleIP() {
+		addr = addr.Next() // the first one is that of the network
 	}
-	if len(l.sources) == 0 { // the prefix has a single address
-		l.sources = append(l.sources, sockaddr(netip.AddrPortFrom(prefix.Addr(), 0)))
+	for ; prefix.Contains(addr) && len(l.sources) < l.plan.Sources; addr = addr.Next() {
+		_, from := sockaddr(netip.AddrPortFrom(addr, 0))
+		l.sources = append(l.sources, from)
 	}
 	return nil
 }
 
-func sockaddr(a netip.AddrPort) unix.Sockaddr {
+func sockaddr(a netip.AddrPort) (family int, addr unix.Sockaddr) {
 	if ip := a.Addr().Unmap(); ip.Is4() {
-		return &unix.SockaddrInet4{Port: int(a.Port()), Addr: ip.As4()}
+		return unix.AF_INET, &unix.SockaddrInet4{Port: int(a.Port()), Addr: ip.As4()}
 	}
-	return &unix.SockaddrInet6{Port: int(a.Port()), Addr: a.Addr().As16()}
+	return unix.AF_INET6, &unix.SockaddrInet6{Port: int(a.Port()), Addr: a.Addr().As16()}
 }

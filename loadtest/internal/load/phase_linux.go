@@ -8,16 +8,15 @@ import (
 
 // A phase is a part of the run. The time after the last one, which has no name, is for answers.
 type phase struct {
-	name  string
-	from  int64
-	delay *result.Histogram // how late this process was
+	name string
+	from int64
 }
 
 // phases are the phases until now, in order.
 type phases []phase
 
-// present returns the present phase.
-func (p phases) present() *phase { return &p[len(p)-1] }
+// present returns the name of the present phase.
+func (p phases) present() string { return p[len(p)-1].name }
 
 // at returns the name of the phase at an instant.
 func (p phases) at(at int64) string {
@@ -29,12 +28,18 @@ func (p phases) at(at int64) string {
 }
 
 // delayed records that this process did something later than it was due.
-func (p phases) delayed(by int64) { result.Record(&p.present().delay, time.Duration(by)) }
+func (l *Loop) delayed(by int64) {
+	if now := l.phases.present(); now != "" {
+		h := l.ownDelay[now]
+		result.Record(&h, time.Duration(by))
+		l.ownDelay[now] = h
+	}
+}
 
 // begin begins a phase, and counts the messages of the last one that have no answer.
 func (l *Loop) begin(name string) {
 	for _, g := range l.groups {
-		if e := g.counts.Exchanges[l.phases.present().name]; e != nil {
+		if e := g.counts.Exchanges[l.phases.present()]; e != nil {
 			e.Outstanding = e.Sent - min(e.Answered, e.Sent) // one may be sent later than it began
 		}
 	}

@@ -5,6 +5,7 @@ package load
 
 import (
 	"math"
+	"slices"
 	"time"
 
 	"github.com/idlewheel/idlewheel/loadtest/internal/result"
@@ -14,7 +15,7 @@ import (
 type Plan struct {
 	Targets  []string      // at least one ip:port; connections take them in turn
 	Source   string        // prefix of the source addresses; empty: the kernel chooses
-	Sources  int           // number of source addresses
+	Sources  int           // number of source addresses, at least 1
 	First    int           // number of the first connection, counted over all processes
 	Rate     float64       // new connections per second
 	Ramp     time.Duration // the rate rises linearly from 0 to Rate during this time
@@ -68,11 +69,7 @@ const (
 
 // living reports whether a target should keep such a connection open.
 func (b Behaviour) living() bool {
-	switch b {
-	case Heartbeat, PingPong, OneByte, HalfOpen, Churn:
-		return true
-	}
-	return false
+	return slices.Contains([]Behaviour{Heartbeat, PingPong, OneByte, HalfOpen, Churn}, b)
 }
 
 // reads reports whether it reads all data at once.

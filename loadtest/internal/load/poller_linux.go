@@ -17,7 +17,6 @@ type poller struct {
 	fd     int
 	wakeup int // eventfd
 	events []unix.EpollEvent
-	event  unix.EpollEvent // for control
 }
 
 func newPoller() (*poller, error) {
@@ -30,7 +29,7 @@ func newPoller() (*poller, error) {
 		return nil, fmt.Errorf("eventfd: %w", err)
 	}
 	// With EPOLLET each wake is an event, and nothing has to read the counter.
-	return p, p.control(unix.EPOLL_CTL_ADD, p.wakeup, unix.EPOLLIN|unix.EPOLLET, -1)
+	return p, unix.EpollCtl(p.fd, unix.EPOLL_CTL_ADD, p.wakeup, &unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLET, Fd: -1})
 }
 
 func (p *poller) close() {
@@ -62,12 +61,6 @@ func (p *poller) wait(atMost int64) (int, error) {
 	default:
 		return 0, errno
 	}
-}
-
-// control calls epoll_ctl. The event is a field because a local one would be allocated per call.
-func (p *poller) control(op, fd int, events uint32, id int32) error {
-	p.event = unix.EpollEvent{Events: events, Fd: id}
-	return unix.EpollCtl(p.fd, op, fd, &p.event)
 }
 
 const (

@@ -88,7 +88,7 @@ func (l *Loop) onAnswer(g *group, c *conn, sent int64) {
 	if phase != "" {
 		g.counts.Answers++
 		result.Of(&g.counts.Exchanges, phase).Answered++
-		if now := l.phases.present().name; now != "" {
+		if now := l.phases.present(); now != "" {
 			result.Of(&g.counts.Exchanges, now).Arrived++
 		}
 		of := g.latency(phase)

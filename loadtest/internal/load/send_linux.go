@@ -85,5 +85,5 @@ func (l *Loop) watch(g *group, c *conn, op int) error {
 	if c.wantWrite {
 		events |= unix.EPOLLOUT
 	}
-	return l.poller.control(op, int(c.fd), events, l.index(c))
+	return unix.EpollCtl(l.poller.fd, op, int(c.fd), &unix.EpollEvent{Events: events, Fd: l.index(c)})
 }

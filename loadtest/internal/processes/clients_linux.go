@@ -48,18 +48,17 @@ func RunClient(in io.Reader, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	commands := make(chan load.Command, 16)
 	go func() { // ends with the process
-		for finish := false; !finish; loop.Wake() {
+		for finish := false; !finish; {
 			var cmd load.Command
 			if input.Decode(&cmd) != nil {
 				cmd = load.Command{Finish: true}
 			}
 			finish = cmd.Finish
-			commands <- cmd
+			loop.Tell(cmd)
 		}
 	}()
-	return errors.Join(loop.Run(commands), failed)
+	return errors.Join(loop.Run(), failed)
 }
 
 // Clients are the client processes of a run. Not safe for concurrent use.

@@ -19,10 +19,7 @@ func newDoctor() *cobra.Command {
 			if connections < 1 {
 				return exitError{fmt.Errorf("--connections is %d: set at least 1", connections), exitUsage}
 			}
-			d, _, err := demandOf(int(connections), local)
-			if err != nil {
-				return err
-			}
+			d, _ := demandOf(int(connections), local)
 			return printLimits(cmd, machine.Check(d))
 		},
 	}
@@ -33,17 +30,17 @@ func newDoctor() *cobra.Command {
 
 // demandOf returns what some connections demand of this machine, with as many processes as their
 // descriptors require, and the descriptors that a process may have.
-func demandOf(connections int, launch bool) (d machine.Demand, descriptors int, err error) {
-	descriptors, err = machine.RaiseDescriptors()
+func demandOf(connections int, launch bool) (d machine.Demand, descriptors int) {
+	descriptors = machine.Descriptors()
 	usable := descriptors - 128 // the others are not connections
 	processes := func(each int) int { return max(1, (connections+max(each, 1)-1)/max(each, 1)) }
-	d = machine.Demand{Connections: connections, Clients: processes(usable), Sources: 1, Targets: 1, Loopback: launch}
+	d = machine.Demand{Connections: connections, Clients: processes(usable), Sources: 1, Targets: 1}
 	if launch {
 		// A server starts to shed at 15/16 of its limit, and the kernel does not spread connections
 		// evenly over servers.
 		d.Servers, d.Sources = processes(usable*14/16), max(1, connections/perSource)
 	}
-	return d, descriptors, err
+	return d, descriptors
 }
 
 // printLimits prints the limits of this machine, and returns an error if one of them is too low.

@@ -68,10 +68,7 @@ func (r *run) prepare() error {
 	for _, s := range r.specs {
 		total += s.Connections
 	}
-	d, descriptors, err := demandOf(total, o.launch)
-	if err != nil {
-		return err
-	}
+	d, descriptors := demandOf(total, o.launch)
 	d.Clients, d.Servers = max(d.Clients, o.Clients), max(d.Servers, o.Servers)
 	isApart := slices.ContainsFunc(r.specs, func(s load.Spec) bool { return s.Apart })
 	if isApart {

@@ -13,12 +13,11 @@ import (
 
 // A Demand is the load that this machine should carry.
 type Demand struct {
-	Connections int  // at least 1
-	Clients     int  // at least 1: processes that share the connections equally
-	Servers     int  // processes here that share the other ends equally; 0 if the target is elsewhere
-	Sources     int  // at least 1: addresses that the clients connect from
-	Targets     int  // at least 1: pairs of address and port that they connect to
-	Loopback    bool // connections stay within this machine; implied by Servers
+	Connections int // at least 1
+	Clients     int // at least 1: processes that share the connections equally
+	Servers     int // processes here that share the other ends equally; 0 if the target is elsewhere
+	Sources     int // at least 1: addresses that the clients connect from
+	Targets     int // at least 1: pairs of address and port that they connect to
 }
 
 // Use of one process.
@@ -93,6 +92,7 @@ func (l Limits) Worst() Level {
 // Print writes the limits as a table, with each fix below its limit, and a verdict. It ignores
 // errors of w.
 func (l Limits) Print(w io.Writer) {
+	worst, problems := l.Worst(), 0
 	level, name, have := 0, len("check"), len("have") // widths of the columns
 	for _, c := range l {
 		level, name, have = max(level, len(c.Level.String())), max(name, len(c.Name)), max(have, len(c.Have))
@@ -103,14 +103,11 @@ func (l Limits) Print(w io.Writer) {
 		if c.Fix != "" {
 			fmt.Fprintf(w, "        fix: %s\n", c.Fix)
 		}
-	}
-	problems := 0
-	for _, c := range l {
-		if c.Level == l.Worst() {
+		if c.Level == worst {
 			problems++
 		}
 	}
-	switch l.Worst() {
+	switch worst {
 	case Fine:
 		fmt.Fprintln(w, "This machine can do it.")
 	case Slow:
@@ -131,7 +128,7 @@ func (f files) check(w Demand, cpus int) Limits {
 	}
 	open := f.number("sys/fs/file-nr", "", 0).n + w.ends() + reserve*uint64(w.Clients+w.Servers)
 	limits = append(limits, f.sysctl("fs.file-max", open, Cannot), f.ports(w))
-	if w.bothEnds() && w.Connections > fewConnections {
+	if w.Servers > 0 && w.Connections > fewConnections {
 		// How many connections may wait for accept, and how many handshakes may be in progress.
 		limits = append(limits, f.sysctl("net.core.somaxconn", backlog, Slow), f.sysctl("net.ipv4.tcp_max_syn_backlog", backlog, Slow))
 	}
@@ -143,12 +140,9 @@ func (f files) check(w Demand, cpus int) Limits {
 	return append(limits, atLeast("CPUs", number{uint64(cpus), true}, 2, Slow, "a machine with more, or the target on another one"))
 }
 
-// bothEnds reports whether the other ends of the connections are on this machine too.
-func (w Demand) bothEnds() bool { return w.Servers > 0 || w.Loopback }
-
 // ends returns the number of connection ends on this machine.
 func (w Demand) ends() uint64 {
-	if w.bothEnds() {
+	if w.Servers > 0 {
 		return 2 * uint64(w.Connections)
 	}
 	return uint64(w.Connections)
@@ -228,7 +222,7 @@ func (w Demand) morePorts(need, each uint64) string {
 	const first, last = 10240, 65535 // above the usual ports of servers
 	perSource := usablePorts(each) * uint64(w.Targets)
 	fix := fmt.Sprintf("--sources %d", (need+perSource-1)/max(perSource, 1))
-	if !w.Loopback {
+	if w.Servers == 0 {
 		fix += " (each added by ip address add ADDRESS dev DEVICE)"
 	}
 	if usablePorts(last-first+1)*uint64(w.Sources)*uint64(w.Targets) >= need {

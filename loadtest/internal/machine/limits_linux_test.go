@@ -34,7 +34,7 @@ func able() fakeSystem {
 }
 
 func demand() Demand {
-	return Demand{Connections: 100_000, Clients: 6, Servers: 8, Sources: 5, Targets: 1, Loopback: true}
+	return Demand{Connections: 100_000, Clients: 6, Servers: 8, Sources: 5, Targets: 1}
 }
 
 // check checks the system with the given number of CPUs.
@@ -112,7 +112,7 @@ func TestChecks(t *testing.T) {
 		{check: "fs.file-max", file: "sys/fs/file-max", text: "201647", want: Cannot, fix: "sysctl -w fs.file-max=201648"},
 		{check: "fs.file-max", file: "sys/fs/file-nr", need: "200,896"},
 		{check: "fs.file-max", file: "sys/fs/file-max", text: "9223372036854775807", have: "unlimited"},
-		{check: "fs.file-max", change: func(w *Demand) { w.Servers, w.Loopback = 0, false }, need: "101,136"},
+		{check: "fs.file-max", change: func(w *Demand) { w.Servers = 0 }, need: "101,136"},
 
 		{check: portset, file: portRange, text: "40000 61051", have: "105,260 (21,052 for each source and target)", need: "100,000"},
 		{check: portset, file: portRange, text: "40000 61000", want: Slow,
@@ -120,7 +120,7 @@ func TestChecks(t *testing.T) {
 		{check: portset, file: portRange, text: "40000 59999", want: Slow, have: "100,000 (20,000 for each source and target)"},
 		{check: portset, file: portRange, text: "40000 59998", want: Cannot,
 			fix: "--sources 6, or sysctl -w net.ipv4.ip_local_port_range='10240 65535'"},
-		{check: portset, change: func(w *Demand) { w.Sources, w.Loopback = 1, false }, want: Cannot,
+		{check: portset, change: func(w *Demand) { w.Sources, w.Servers = 1, 0 }, want: Cannot,
 			have: "28,232 (28,232 for each source and target)", fix: "--sources 4 (each added by ip address add ADDRESS dev DEVICE)"},
 		{check: portset, change: func(w *Demand) { w.Sources, w.Targets = 1, 4 }, have: "112,928 (28,232 for each source and target)"},
 		{check: portset, file: portRange, text: "32768", have: "not known"},
@@ -145,8 +145,7 @@ func TestChecks(t *testing.T) {
 		{check: "memory available", file: "meminfo", text: "MemAvailable: 1113282 kB", want: Slow},
 		{check: "memory available", file: "meminfo", text: "MemAvailable: 1113281 kB", want: Cannot,
 			fix: "--connections 74999, or 362 MiB more memory"},
-		{check: "memory available", change: func(w *Demand) { w.Servers, w.Loopback = 0, false }, need: "725 MiB"},
-		{check: "memory available", change: func(w *Demand) { w.Servers = 0 }, need: "1.42 GiB"},
+		{check: "memory available", change: func(w *Demand) { w.Servers = 0 }, need: "725 MiB"},
 		{check: "memory available", file: "meminfo", text: "MemTotal: 5 kB"},
 
 		{check: "net.ipv4.tcp_mem (pages)", file: "sys/net/ipv4/tcp_mem", text: "1 2 40188", have: "40,188", need: "40,188"},
@@ -216,7 +215,7 @@ func TestProcessors(t *testing.T) {
 
 func TestTargetElsewhere(t *testing.T) {
 	w := demand()
-	w.Servers, w.Loopback = 0, false
+	w.Servers = 0
 	checks := able().check(w, 2)
 	for _, name := range []string{"descriptors of a server", "net.core.somaxconn", "net.ipv4.tcp_max_syn_backlog"} {
 		require.Empty(t, find(checks, name), "it concerns the other machine")
@@ -233,7 +232,7 @@ func TestFewConnectionsNeedNoQueue(t *testing.T) {
 }
 
 func TestCheckThisMachine(t *testing.T) {
-	checks := Check(Demand{Connections: 1, Clients: 1, Loopback: true})
+	checks := Check(Demand{Connections: 1, Clients: 1})
 	require.Equal(t, Fine, find(checks, "descriptors of a client").Level)
 	for _, name := range []string{"descriptors of a client", "local ports", "memory available"} {
 		require.NotEqual(t, "not known", find(checks, name).Have, name)

@@ -1,17 +1,16 @@
 // Package machine reads what this machine is and can hold, and what its processes and its kernel
 // use: from /proc, and from the kernel through netlink. For each limit that is too low it names a
-// fix, a command for the operator. It changes nothing, except that [RaiseDescriptors] raises the
-// soft limit of descriptors. Linux only.
+// fix, a command for the operator. It changes nothing. Linux only.
 //
 // Its functions are safe for concurrent use.
 package machine
 
 import (
-	"fmt"
-	"math"
 	"os"
 	"runtime"
+	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -32,16 +31,49 @@ func Describe() result.Machine {
 	return m
 }
 
-// RaiseDescriptors raises the soft limit of descriptors to the hard limit, and returns it.
-// Processes started later inherit it.
-func RaiseDescriptors() (int, error) {
+// Descriptors returns the limit of descriptors of a process, the hard limit. The Go runtime raises
+// the soft limit of a program to it.
+func Descriptors() int {
 	var limit unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
-		return 0, fmt.Errorf("machine: limit of descriptors: %w", err)
+	_ = unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) // it cannot fail
+	return int(min(limit.Max, 1<<30))
+}
+
+// userTick is the unit of CPU time in /proc. USER_HZ is 100 on every architecture that Go supports.
+const userTick = 10 * time.Millisecond
+
+// ProcessUsage returns the current memory of a process, and the CPU time of all its threads,
+// without its children. It is zero if the process does not exist. A zombie has no memory.
+func ProcessUsage(pid int) result.Usage {
+	dir := strconv.Itoa(pid)
+	return result.Usage{
+		RSS:       proc.number(dir+"/status", "VmRSS:", 0).n << 10,
+		Anonymous: proc.number(dir+"/status", "RssAnon:", 0).n << 10,
+		CPU:       cpuTime(proc.text(dir + "/stat")),
 	}
-	limit.Cur = limit.Max
-	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
-		return 0, fmt.Errorf("machine: raise the limit of descriptors to %d: %w", limit.Max, err)
+}
+
+// cpuTime returns the CPU time in the text of /proc/<pid>/stat, fields 14 and 15. Field 2 is the
+// process name in parentheses. It may contain any character, so the last closing parenthesis ends
+// it.
+func cpuTime(stat string) time.Duration {
+	const first, user, system = 3, 14, 15 // field numbers of proc_pid_stat(5)
+	rest := stat[strings.LastIndexByte(stat, ')')+1:]
+	return time.Duration(field(rest, user-first).n+field(rest, system-first).n) * userTick
+}
+
+// KernelMemory returns the kernel memory of sockets in bytes: the slabs, which hold sockets, files,
+// inodes and dentries, and the TCP buffers. It is 0 if it is not known: some containers hide it.
+//
+// It covers the whole machine: both ends of a connection if both are here, and every other use of
+// slabs, such as the dentries of files. Only the difference of two readings tells the cost of
+// connections, and only if the machine does nothing else. Heads of buffers count twice while data
+// waits in them. Page tables and vmalloc memory, such as the descriptor table of a large process,
+// are not included.
+func KernelMemory() uint64 {
+	slab, pages := proc.number("meminfo", "Slab:", 0), proc.number("net/sockstat", "TCP:", 9)
+	if !slab.known || !pages.known {
+		return 0
 	}
-	return int(min(limit.Max, math.MaxInt)), nil
+	return slab.n<<10 + pages.n*uint64(os.Getpagesize())
 }

@@ -1,10 +1,12 @@
 package machine
 
 import (
-	"math"
 	"os"
+	"os/exec"
 	"runtime"
+	"runtime/debug"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -24,17 +26,74 @@ func TestDescribe(t *testing.T) {
 	var limit unix.Rlimit
 	require.NoError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &limit))
 	require.Equal(t, limit.Max, m.Descriptors)
+	require.EqualValues(t, min(limit.Max, 1<<30), Descriptors())
+	require.LessOrEqual(t, limit.Max-limit.Cur, uint64(1), "the runtime has raised it")
 }
 
-func TestRaiseDescriptors(t *testing.T) {
-	var before, after unix.Rlimit
-	require.NoError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &before))
-	t.Cleanup(func() { require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &before)) })
-	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: before.Max / 2, Max: before.Max}))
+func TestUsageOfThisProcess(t *testing.T) {
+	debug.FreeOSMemory() // otherwise the heap may shrink meanwhile
+	u := ProcessUsage(os.Getpid())
+	require.Greater(t, u.Anonymous, uint64(64<<10))
+	require.Greater(t, u.RSS, u.Anonymous, "RSS includes the file of the program")
 
-	n, err := RaiseDescriptors()
+	const size = 64 << 20
+	// The heap might already have the memory, so it is mapped.
+	memory, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
 	require.NoError(t, err)
-	require.Equal(t, int(min(before.Max, math.MaxInt)), n)
-	require.NoError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &after))
-	require.Equal(t, unix.Rlimit{Cur: before.Max, Max: before.Max}, after)
+	for i := 0; i < size; i += 4096 {
+		memory[i] = 1
+	}
+	grown := ProcessUsage(os.Getpid())
+	require.InDelta(t, size, float64(grown.Anonymous)-float64(u.Anonymous), size/8)
+	require.InDelta(t, size, float64(grown.RSS)-float64(u.RSS), size/8)
+
+	require.NoError(t, unix.Munmap(memory))
+	shrunk := ProcessUsage(os.Getpid())
+	require.InDelta(t, u.RSS, shrunk.RSS, size/8, "RSS is the current value, not the peak")
+}
+
+func TestUsageCountsProcessorTime(t *testing.T) {
+	u := ProcessUsage(os.Getpid())
+	began := processorTime(t)
+	for processorTime(t)-began < 300*time.Millisecond { // uses user time, and system time by the call
+	}
+	after := ProcessUsage(os.Getpid())
+	require.InDelta(t, processorTime(t)-began, after.CPU-u.CPU, float64(5*userTick))
+}
+
+// processorTime returns the CPU time from another source.
+func processorTime(t *testing.T) time.Duration {
+	t.Helper()
+	var r unix.Rusage
+	require.NoError(t, unix.Getrusage(unix.RUSAGE_SELF, &r))
+	return time.Duration(r.Utime.Nano() + r.Stime.Nano())
+}
+
+func TestUsageOfVanishedProcess(t *testing.T) {
+	cmd := exec.Command("/bin/sh", "-c", "exit 0")
+	require.NoError(t, cmd.Start())
+	pid := cmd.Process.Pid
+	require.NoError(t, unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil))
+
+	u := ProcessUsage(pid)
+	require.Zero(t, u.RSS, "a zombie")
+	require.Zero(t, u.Anonymous)
+
+	require.NoError(t, cmd.Wait())
+	require.Zero(t, ProcessUsage(pid))
+}
+
+func TestCPUTime(t *testing.T) {
+	const rest = " S 1 7 7 0 -1 4194560 111 222 333 444 5 7 99 88 20 0 1 0 12345 3137536 442 18446744073709551615\n"
+	for stat, want := range map[string]time.Duration{
+		"7 (cat)" + rest: 120 * time.Millisecond, "7 (a) R 1 (b c)" + rest: 120 * time.Millisecond, "7 (cat)": 0, "": 0,
+	} {
+		require.Equal(t, want, cpuTime(stat), "%q", stat)
+	}
+}
+
+func TestKernelMemory(t *testing.T) {
+	slab := proc.number("meminfo", "Slab:", 0)
+	require.True(t, slab.known)
+	require.InEpsilon(t, slab.n<<10, KernelMemory(), 0.5, "without traffic it is almost entirely slabs")
 }

@@ -10,15 +10,12 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"runtime"
-	"runtime/debug"
 	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/idlewheel/idlewheel/loadtest/internal/load"
-	"github.com/idlewheel/idlewheel/loadtest/internal/machine"
 	"github.com/idlewheel/idlewheel/loadtest/internal/result"
 )
 
@@ -29,11 +26,6 @@ const ClientVerb = "worker"
 // and writes load.Reports, all as JSON. It returns at the end of the input, so a client process
 // does not outlive its parent.
 func RunClient(in io.Reader, out io.Writer) error {
-	if _, err := machine.RaiseDescriptors(); err != nil {
-		return err
-	}
-	runtime.GOMAXPROCS(2)  // the loop occupies one while it waits; another one reads commands
-	debug.SetGCPercent(20) // memory matters here; there is little garbage to collect
 	reports, input := json.NewEncoder(out), json.NewDecoder(in)
 	// The first report says that the process runs. Its memory is measured before it reads the plan.
 	if err := reports.Encode(load.Report{}); err != nil {
@@ -121,8 +113,9 @@ func startClient() (*client, error) {
 		return nil, err
 	}
 	w, cmd := &client{}, exec.Command(exe, ClientVerb)
-	// One goroutine runs beside the loop. Preemption signals would only cost CPU time.
-	cmd.Env = append(os.Environ(), "GODEBUG=asyncpreemptoff=1")
+	// The loop occupies one processor while it waits, and a goroutine beside it reads commands:
+	// preemption signals would only cost CPU time. Memory matters, and there is little garbage.
+	cmd.Env = append(os.Environ(), "GOMAXPROCS=2", "GODEBUG=asyncpreemptoff=1", "GOGC=20")
 	cmd.Stderr = os.Stderr
 	stdin, err := cmd.StdinPipe()
 	if err != nil {

@@ -39,27 +39,17 @@ func Descriptors() int {
 	return int(min(limit.Max, 1<<30))
 }
 
-// userTick is the unit of CPU time in /proc. USER_HZ is 100 on every architecture that Go supports.
-const userTick = 10 * time.Millisecond
-
 // ProcessUsage returns the current memory of a process, and the CPU time of all its threads,
 // without its children. It is zero if the process does not exist. A zombie has no memory.
 func ProcessUsage(pid int) result.Usage {
-	dir := strconv.Itoa(pid)
+	var cpu unix.Timespec
+	_ = unix.ClockGettime(int32(^pid<<3|2), &cpu) // the clock of a process, see clock_getcpuclockid(3)
+	file := strconv.Itoa(pid) + "/status"
 	return result.Usage{
-		RSS:       proc.number(dir+"/status", "VmRSS:", 0).n << 10,
-		Anonymous: proc.number(dir+"/status", "RssAnon:", 0).n << 10,
-		CPU:       cpuTime(proc.text(dir + "/stat")),
+		RSS:       proc.number(file, "VmRSS:", 0).n << 10,
+		Anonymous: proc.number(file, "RssAnon:", 0).n << 10,
+		CPU:       time.Duration(cpu.Nano()),
 	}
-}
-
-// cpuTime returns the CPU time in the text of /proc/<pid>/stat, fields 14 and 15. Field 2 is the
-// process name in parentheses. It may contain any character, so the last closing parenthesis ends
-// it.
-func cpuTime(stat string) time.Duration {
-	const first, user, system = 3, 14, 15 // field numbers of proc_pid_stat(5)
-	rest := stat[strings.LastIndexByte(stat, ')')+1:]
-	return time.Duration(field(rest, user-first).n+field(rest, system-first).n) * userTick
 }
 
 // KernelMemory returns the kernel memory of sockets in bytes: the slabs, which hold sockets, files,

@@ -58,7 +58,7 @@ func TestUsageCountsProcessorTime(t *testing.T) {
 	for processorTime(t)-began < 300*time.Millisecond { // uses user time, and system time by the call
 	}
 	after := ProcessUsage(os.Getpid())
-	require.InDelta(t, processorTime(t)-began, after.CPU-u.CPU, float64(5*userTick))
+	require.InDelta(t, processorTime(t)-began, after.CPU-u.CPU, float64(50*time.Millisecond))
 }
 
 // processorTime returns the CPU time from another source.
@@ -81,15 +81,6 @@ func TestUsageOfVanishedProcess(t *testing.T) {
 
 	require.NoError(t, cmd.Wait())
 	require.Zero(t, ProcessUsage(pid))
-}
-
-func TestCPUTime(t *testing.T) {
-	const rest = " S 1 7 7 0 -1 4194560 111 222 333 444 5 7 99 88 20 0 1 0 12345 3137536 442 18446744073709551615\n"
-	for stat, want := range map[string]time.Duration{
-		"7 (cat)" + rest: 120 * time.Millisecond, "7 (a) R 1 (b c)" + rest: 120 * time.Millisecond, "7 (cat)": 0, "": 0,
-	} {
-		require.Equal(t, want, cpuTime(stat), "%q", stat)
-	}
 }
 
 func TestKernelMemory(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"time"
 
 	"golang.org/x/term"
@@ -25,12 +26,12 @@ func (r *run) measure() result.Sample {
 	all := r.total()
 	return result.Sample{
 		At: time.Since(r.res.Began), Open: all.Open, Opened: all.Opened, Closed: all.Opened - all.Open, Messages: all.Messages,
-		Server: sumUsage(r.serverPids()), Client: sumUsage(r.clients.Pids()), Kernel: machine.KernelMemory(),
+		Server: sumUsage(r.serverPids()), Client: sumUsage(r.clients.Pids), Kernel: machine.KernelMemory(),
 	}
 }
 
 // serverPids returns the IDs of the known processes of the target.
-func (r *run) serverPids() []int { return append(r.servers.Pids(), r.opt.pids...) }
+func (r *run) serverPids() []int { return slices.Concat(r.servers.Pids, r.opt.pids) }
 
 // sumUsage returns the use of several processes. One that has ended uses nothing.
 func sumUsage(pids []int) (sum result.Usage) {

@@ -55,6 +55,7 @@ func RunClient(in io.Reader, out io.Writer) error {
 
 // Clients are the client processes of a run. Not safe for concurrent use.
 type Clients struct {
+	Pids    []int // their IDs
 	clients []*client
 }
 
@@ -82,6 +83,7 @@ func (c *Clients) Start(n int, apart bool) error {
 			return fmt.Errorf("starting client process %d of %d: %w", i+1, n, err)
 		}
 		c.clients = append(c.clients, w)
+		c.Pids = append(c.Pids, w.cmd.Process.Pid)
 	}
 	return nil
 }
@@ -97,10 +99,8 @@ func pin(last bool) (restore func()) {
 	for !before.IsSet(end) {
 		end--
 	}
-	if after = before; last {
-		after.Zero()
-		after.Set(end)
-	} else {
+	if after.Set(end); !last {
+		after = before
 		after.Clear(end)
 	}
 	_ = unix.SchedSetaffinity(0, &after)
@@ -135,14 +135,6 @@ func (w *client) read(line []byte) error {
 	defer w.mu.Unlock()
 	w.last, w.recent = r, result.Sum(w.recent, r.Recent)
 	return nil
-}
-
-// Pids returns the IDs of the client processes.
-func (c *Clients) Pids() (pids []int) {
-	for _, w := range c.clients {
-		pids = append(pids, w.cmd.Process.Pid)
-	}
-	return pids
 }
 
 // Begin sends each client process its part of the plan.

@@ -20,6 +20,7 @@ const Package = "github.com/idlewheel/idlewheel/cmd/echo-heartbeat"
 
 // Servers are the launched processes of an echo server. Not safe for concurrent use.
 type Servers struct {
+	Pids    []int    // their IDs
 	Targets []string // addresses of the listeners
 	dir     string   // of the binary
 	all     []*server
@@ -65,6 +66,7 @@ func (s *Servers) Start(ctx context.Context, l Launch) error {
 			return fmt.Errorf("starting server %d of %d: %w", i+1, l.Count, err)
 		}
 		s.all = append(s.all, p)
+		s.Pids = append(s.Pids, p.cmd.Process.Pid)
 		if !l.PortsEach {
 			addr = p.addr
 		}
@@ -87,14 +89,6 @@ func (p *server) read(line []byte) error {
 		return fmt.Errorf("no line about its listener: %s %s", line, &p.errs)
 	}
 	return nil
-}
-
-// Pids returns the IDs of the servers.
-func (s *Servers) Pids() (pids []int) {
-	for _, p := range s.all {
-		pids = append(pids, p.cmd.Process.Pid)
-	}
-	return pids
 }
 
 // Died returns an error if a server has ended.

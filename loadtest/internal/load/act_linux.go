@@ -10,49 +10,49 @@ import (
 func (l *Loop) runDue() {
 	for now, opened := l.now(), 0; opened < openBatch && len(l.due) > 0 && l.due[0].due <= now; {
 		c := l.due[0]
-		g, due := l.groups[c.group], c.due
+		due := c.due
 		l.due.set(c, never)
 		if c.state == free {
-			l.open(g, c)
+			l.open(c)
 			opened++
 			continue
 		}
 		l.delayed(now - due)
 		switch {
 		case c.state == connecting:
-			l.openFailed(g, c, "connect: no answer for "+l.plan.Patience.String())
-		case g.Behaviour == Churn:
-			g.counts.Unanswered++
-			l.missAnswers(g, c, g.whole(c), 0)
-			g.counts.Ended++
-			g.counts.Open--
-			l.close(g, c, true)
+			l.openFailed(c, "connect: no answer for "+l.plan.Patience.String())
+		case c.Behaviour == Churn:
+			c.counts.Unanswered++
+			l.missAnswers(c, c.whole(), 0)
+			c.counts.Ended++
+			c.counts.Open--
+			l.close(c, true)
 		case !c.silenced && !l.ending:
-			l.act(g, c)
+			l.act(c)
 			if c.state == open {
-				l.due.set(c, g.next(c, due))
+				l.due.set(c, c.next(due))
 			}
 		}
 	}
 }
 
 // act is the action of a connection in each interval.
-func (l *Loop) act(g *group, c *conn) {
-	switch g.Behaviour {
+func (l *Loop) act(c *conn) {
+	switch c.Behaviour {
 	case Heartbeat, HalfOpen:
-		l.sendMessage(g, c)
+		l.sendMessage(c)
 	case Trickle:
 		c.sent++
 		c.asked++
-		l.flush(g, c)
+		l.flush(c)
 	case OneByte:
-		if c.asked%int64(g.Size) == 0 {
-			l.countMessage(g, c)
+		if c.asked%int64(c.Size) == 0 {
+			l.countMessage(c)
 		}
 		c.asked++
-		l.flush(g, c)
+		l.flush(c)
 	case SlowReader:
-		l.readAvailable(g, c, slowChunk)
+		l.readAvailable(c, slowChunk)
 	}
 }
 
@@ -86,11 +86,10 @@ func (l *Loop) sayLastWords() {
 		}
 		c := w.queue[0]
 		w.queue = w.queue[1:]
-		g := l.groups[c.group]
-		l.silence(g, c)
+		l.silence(c)
 		if c.state == open {
 			w.unheard = append(w.unheard, c)
-			l.sendMessage(g, c)
+			l.sendMessage(c)
 		}
 	}
 }

@@ -5,11 +5,11 @@ import (
 	"math/rand/v2"
 )
 
-// A conn is one connection. It takes 88 bytes, and a process may have 20,000 of them.
+// A conn is one connection. It takes 96 bytes, and a process may have 20,000 of them.
 type conn struct {
+	*group
 	fd    int32
 	place int32 // in the schedule
-	group uint8
 	state state
 
 	silenced   bool // it sends nothing any more
@@ -46,18 +46,21 @@ const (
 func (c *conn) sentLate() bool { return c.answered < c.lateMessage }
 
 // whole returns the number of messages that were sent as a whole.
-func (s *Spec) whole(c *conn) uint32 { return uint32(c.wrote / int64(s.Size)) }
+func (c *conn) whole() uint32 { return uint32(c.wrote / int64(c.Size)) }
+
+// awaits reports whether it awaits an answer.
+func (c *conn) awaits() bool { return c.Behaviour.Echoes() && c.answered < c.whole() }
 
 // endless is the number of bytes of a connection that sends as much as it can.
 const endless = math.MaxInt64 / 2
 
 // next returns when a connection acts next, after an action that was due at the given time.
-func (s *Spec) next(c *conn, last int64) int64 {
-	switch s.Behaviour {
+func (c *conn) next(last int64) int64 {
+	switch c.Behaviour {
 	case Heartbeat, HalfOpen, Trickle:
-		return s.messageTime(c, c.sent)
+		return c.messageTime(c.sent)
 	}
-	return last + int64(s.Interval)
+	return last + int64(c.Interval)
 }
 
 // randomUnit returns a pseudorandom number from 0 to 1 that depends on a and b only.

@@ -30,7 +30,7 @@ type Loop struct {
 	began    time.Time
 	poller   *poller
 
-	conns    []conn
+	conns    []*conn // by index
 	due      schedule
 	groups   []*group
 	family   int // of the addresses
@@ -45,18 +45,16 @@ type Loop struct {
 	moments  moments
 	buf      []byte
 	parts    map[*conn][]byte // of incomplete messages with a stamp, by connection
-	failures result.Failures
-	ownDelay map[string]*result.Histogram // how late this process was, by phase
-	notes    []string
+	counts   result.Counts
 	recent   *result.Histogram // latency since the last report
 }
 
 // A group is a Spec and its counts.
 type group struct {
 	Spec
-	counts  result.Group
-	message []byte // the present message if it has a stamp, otherwise repeated ones
-	conns   []conn // a part of those of the Loop
+	counts  *result.Group // one of those of the Loop
+	message []byte        // the present message if it has a stamp, otherwise repeated ones
+	conns   []conn
 }
 
 // NewLoop returns a Loop for a plan, or an error if its targets are of two families or a system
@@ -64,32 +62,28 @@ type group struct {
 func NewLoop(plan Plan, report func(Report)) (*Loop, error) {
 	l := &Loop{
 		plan: plan, commands: make(chan Command, 16), report: report, began: time.Now(), phases: phases{{name: "open"}},
-		buf: make([]byte, readChunk), parts: map[*conn][]byte{}, failures: result.Failures{},
-		ownDelay: map[string]*result.Histogram{}, recent: result.NewCoarse(),
+		buf: make([]byte, readChunk), parts: map[*conn][]byte{}, recent: result.NewCoarse(),
+		counts: result.Counts{
+			Groups: make([]result.Group, len(plan.Specs)), Failures: result.Failures{}, OwnDelay: map[string]*result.Histogram{},
+		},
 	}
 	if err := l.resolve(); err != nil {
 		return nil, err
 	}
-	total := 0
-	for _, s := range plan.Specs {
-		total += s.Connections
-	}
-	l.conns, l.due = make([]conn, 0, total), make(schedule, 0, total)
-	for _, s := range plan.Specs {
-		g := &group{Spec: s, message: padding(s.Size)}
+	for i, s := range plan.Specs {
+		g := &group{Spec: s, counts: &l.counts.Groups[i], message: padding(s.Size), conns: make([]conn, s.Connections)}
 		if !g.stamped() {
 			g.message = repeated(g.message)
 			if s.Behaviour.Echoes() {
 				l.note(fmt.Sprintf("messages are shorter than %d bytes: an answer to another connection is not noticed", minStamped))
 			}
 		}
-		g.counts = result.Group{Name: s.Name, Behaviour: string(s.Behaviour), Connections: s.Connections}
-		for range s.Connections {
-			i := len(l.conns)
-			l.conns = append(l.conns, conn{fd: -1, place: int32(i), group: uint8(len(l.groups)), number: uint32(plan.First + i), due: never})
-			l.due = append(l.due, &l.conns[i])
+		*g.counts = result.Group{Name: s.Name, Behaviour: string(s.Behaviour), Connections: s.Connections}
+		for i := range g.conns {
+			c := &g.conns[i]
+			*c = conn{group: g, fd: -1, place: int32(len(l.due)), number: uint32(plan.First + len(l.conns)), due: never}
+			l.conns, l.due = append(l.conns, c), append(l.due, c)
 		}
-		g.conns = l.conns[len(l.conns)-s.Connections:]
 		l.groups = append(l.groups, g)
 		if !s.Deferred {
 			l.openGroup(g)
@@ -108,8 +102,8 @@ func (l *Loop) Tell(cmd Command) {
 
 // note adds a note, once.
 func (l *Loop) note(text string) {
-	if !slices.Contains(l.notes, text) {
-		l.notes = append(l.notes, text)
+	if !slices.Contains(l.counts.Notes, text) {
+		l.counts.Notes = append(l.counts.Notes, text)
 	}
 }
 
@@ -166,7 +160,7 @@ func (l *Loop) wait(now, until int64) error {
 	}
 	for _, ev := range l.poller.events[:n] {
 		if ev.Fd >= 0 { // otherwise a wake
-			l.onEvent(&l.conns[ev.Fd], ev.Events)
+			l.onEvent(l.conns[ev.Fd], ev.Events)
 		}
 	}
 	if n > 0 {
@@ -176,21 +170,20 @@ func (l *Loop) wait(now, until int64) error {
 }
 
 func (l *Loop) onEvent(c *conn, events uint32) {
-	g := l.groups[c.group]
 	if c.state == connecting {
-		l.onConnected(g, c)
+		l.onConnected(c)
 		if c.state != open {
 			return
 		}
 	}
 	switch {
-	case events&(unix.EPOLLHUP|unix.EPOLLERR) != 0, g.Behaviour.reads() && events&(unix.EPOLLIN|unix.EPOLLRDHUP) != 0:
-		l.readAvailable(g, c, readChunk)
+	case events&(unix.EPOLLHUP|unix.EPOLLERR) != 0, c.Behaviour.reads() && events&(unix.EPOLLIN|unix.EPOLLRDHUP) != 0:
+		l.readAvailable(c, readChunk)
 	case events&unix.EPOLLRDHUP != 0: // a slow reader may never read the end
-		l.onClosed(g, c, nil)
+		l.onClosed(c, nil)
 	}
 	if c.state == open && events&unix.EPOLLOUT != 0 {
-		l.flush(g, c)
+		l.flush(c)
 	}
 }
 
@@ -216,10 +209,10 @@ func (l *Loop) execute(cmd Command) {
 				}
 				l.words.queue = append(l.words.queue, c)
 			case cmd.Silence:
-				l.silence(g, c)
+				l.silence(c)
 			case cmd.Vanish:
-				l.silence(g, c)
-				l.vanish(g, c)
+				l.silence(c)
+				l.vanish(c)
 			}
 		}
 	}
@@ -230,10 +223,8 @@ func (l *Loop) isOver() bool {
 	if l.now() >= l.endsAt {
 		return true
 	}
-	for i := range l.conns {
-		c := &l.conns[i]
-		g := l.groups[c.group]
-		if c.state == open && g.Behaviour.Echoes() && !c.unexpected && c.answered < g.whole(c) {
+	for _, c := range l.conns {
+		if c.awaits() && !c.unexpected {
 			return false
 		}
 	}
@@ -243,37 +234,32 @@ func (l *Loop) isOver() bool {
 // finish closes all connections and sends the last report.
 func (l *Loop) finish() {
 	now := l.now()
-	for i := range l.conns {
-		c := &l.conns[i]
-		g := l.groups[c.group]
+	for _, c := range l.conns {
 		switch c.state {
 		case connecting:
-			l.openFailed(g, c, "still connecting when the run ended")
+			l.openFailed(c, "still connecting when the run ended")
 		case open:
-			if !g.isDead(c) {
-				l.checkAnswers(g, c)
-			} else if g.Timeout > 0 && now >= c.lastSend+int64(g.Timeout+result.MostLate(g.Timeout)) {
-				g.counts.Kept++
+			l.checkAnswers(c)
+			if c.isDead() && c.Timeout > 0 && now >= c.lastSend+int64(c.Timeout+result.MostLate(c.Timeout)) {
+				c.counts.Kept++
 			}
-			l.missAnswers(g, c, g.whole(c), l.plan.Patience)
-			g.counts.Ended++
-			l.close(g, c, true)
+			l.missAnswers(c, c.whole(), l.plan.Patience)
+			c.counts.Ended++
+			l.close(c, true)
 		}
 	}
 	l.report(l.summary(true))
 }
 
 func (l *Loop) summary(last bool) Report {
-	r := Report{Counts: result.Counts{Failures: l.failures, Notes: l.notes}, Last: last}
-	for _, g := range l.groups {
-		of := g.counts
-		if !last {
+	r := Report{Counts: l.counts, Last: last}
+	if !last {
+		r.OwnDelay = nil
+		r.Groups = slices.Clone(r.Groups)
+		for i := range r.Groups {
+			of := &r.Groups[i]
 			of.Connect, of.Latency, of.Lateness, of.Lifetime, of.Exchanges = nil, nil, nil, nil, nil
 		}
-		r.Groups = append(r.Groups, of)
-	}
-	if last {
-		r.OwnDelay = l.ownDelay
 	}
 	if l.recent.Count() > 0 {
 		r.Recent, l.recent = l.recent, result.NewCoarse()

@@ -67,23 +67,23 @@ func repeated(message []byte) []byte {
 func (s *Spec) stamped() bool { return s.Behaviour.Echoes() && s.Size >= minStamped }
 
 // messageTime returns when message k of a connection is to be sent.
-func (s *Spec) messageTime(c *conn, k uint32) int64 {
-	at := c.base + int64(k)*int64(s.Interval)
-	if s.Jitter > 0 {
-		at += int64((2*randomUnit(c.number, k+1) - 1) * s.Jitter * float64(s.Interval))
+func (c *conn) messageTime(k uint32) int64 {
+	at := c.base + int64(k)*int64(c.Interval)
+	if c.Jitter > 0 {
+		at += int64((2*randomUnit(c.number, k+1) - 1) * c.Jitter * float64(c.Interval))
 	}
-	return at - at%s.grid()
+	return at - at%c.grid()
 }
 
 // times returns when message k of a connection was to begin, and when its last byte was to be sent.
 // It was sent at the given time at the latest.
-func (s *Spec) times(c *conn, k uint32, sent int64) (begin, end int64) {
-	switch s.Behaviour {
+func (c *conn) times(k uint32, sent int64) (begin, end int64) {
+	switch c.Behaviour {
 	case Heartbeat, HalfOpen:
-		sent = min(sent, s.messageTime(c, k)) // a LastMessage is sent before its time
+		sent = min(sent, c.messageTime(k)) // a LastMessage is sent before its time
 	case OneByte:
-		begin = c.base + int64(k)*int64(s.Size)*int64(s.Interval)
-		return begin, begin + int64(s.Size-1)*int64(s.Interval)
+		begin = c.base + int64(k)*int64(c.Size)*int64(c.Interval)
+		return begin, begin + int64(c.Size-1)*int64(c.Interval)
 	}
 	return sent, sent
 }

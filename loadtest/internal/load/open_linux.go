@@ -31,25 +31,25 @@ func (l *Loop) openLater(c *conn) {
 }
 
 // open opens a connection.
-func (l *Loop) open(g *group, c *conn) {
-	if l.ending || g.Behaviour == Churn && c.silenced { // the churn has ended
+func (l *Loop) open(c *conn) {
+	if l.ending || c.Behaviour == Churn && c.silenced { // the churn has ended
 		return
 	}
 	l.delayed(l.now() - c.intended)
-	if err := l.connect(g, c); err != nil {
-		l.openFailed(g, c, err.Error())
+	if err := l.connect(c); err != nil {
+		l.openFailed(c, err.Error())
 	}
 }
 
 // connect starts to connect.
-func (l *Loop) connect(g *group, c *conn) error {
+func (l *Loop) connect(c *conn) error {
 	fd, err := unix.Socket(l.family, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("socket: %w", err)
 	}
 	c.fd = int32(fd)
 	_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
-	if !g.Behaviour.reads() {
+	if !c.Behaviour.reads() {
 		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, 4096)
 	}
 	if l.sources != nil {
@@ -65,7 +65,7 @@ func (l *Loop) connect(g *group, c *conn) error {
 	}
 	c.state = connecting
 	c.wantWrite = true // until it is connected
-	if err := l.watch(g, c, unix.EPOLL_CTL_ADD); err != nil {
+	if err := l.watch(c, unix.EPOLL_CTL_ADD); err != nil {
 		return fmt.Errorf("epoll_ctl: %w", err)
 	}
 	l.due.set(c, c.lastSend+int64(l.plan.Patience))
@@ -73,49 +73,49 @@ func (l *Loop) connect(g *group, c *conn) error {
 }
 
 // onConnected handles the end of a connection attempt.
-func (l *Loop) onConnected(g *group, c *conn) {
+func (l *Loop) onConnected(c *conn) {
 	errno, err := unix.GetsockoptInt(int(c.fd), unix.SOL_SOCKET, unix.SO_ERROR)
 	if err == nil && errno != 0 {
 		err = unix.Errno(errno)
 	}
 	if err != nil {
-		l.openFailed(g, c, fmt.Sprintf("connect: %v", err))
+		l.openFailed(c, fmt.Sprintf("connect: %v", err))
 		return
 	}
 	now := l.now()
 	c.state = open
 	l.due.set(c, never) // cancels the limit for connecting
-	g.counts.Opened++
-	g.counts.Open++
-	result.Record(&g.counts.Connect, time.Duration(now-c.intended))
+	c.counts.Opened++
+	c.counts.Open++
+	result.Record(&c.counts.Connect, time.Duration(now-c.intended))
 	c.intended, c.base = now, now
-	if g.Interval > 0 {
+	if c.Interval > 0 {
 		// Heartbeats are spread over the interval, and none is due before now.
-		c.base += int64((randomUnit(c.number, 0) + g.Jitter) * float64(g.Interval))
-		c.base += g.grid()
+		c.base += int64((randomUnit(c.number, 0) + c.Jitter) * float64(c.Interval))
+		c.base += c.grid()
 	}
 	switch {
 	case l.ending:
-	case g.Behaviour == Silent, g.Behaviour == PingPong, g.Behaviour == Churn:
-		l.sendMessage(g, c)
-	case !g.Behaviour.reads():
+	case c.Behaviour == Silent, c.Behaviour == PingPong, c.Behaviour == Churn:
+		l.sendMessage(c)
+	case !c.Behaviour.reads():
 		c.asked = endless
 	}
-	l.flush(g, c)
+	l.flush(c)
 	switch {
 	case c.state != open:
-	case g.Behaviour == Churn:
+	case c.Behaviour == Churn:
 		l.due.set(c, now+int64(l.plan.Patience))
-	case g.Interval > 0:
-		l.due.set(c, g.next(c, c.base-int64(g.Interval)))
+	case c.Interval > 0:
+		l.due.set(c, c.next(c.base-int64(c.Interval)))
 	}
 }
 
 // openFailed counts and closes a connection that could not be opened.
-func (l *Loop) openFailed(g *group, c *conn, why string) {
-	g.counts.OpenFailed++
-	l.failures[why]++
-	l.close(g, c, false)
+func (l *Loop) openFailed(c *conn, why string) {
+	c.counts.OpenFailed++
+	l.counts.Failures[why]++
+	l.close(c, false)
 }
 
 // resolve parses the addresses of the targets and sources, which are valid.

@@ -30,9 +30,9 @@ func (p phases) at(at int64) string {
 // delayed records that this process did something later than it was due.
 func (l *Loop) delayed(by int64) {
 	if now := l.phases.present(); now != "" {
-		h := l.ownDelay[now]
+		h := l.counts.OwnDelay[now]
 		result.Record(&h, time.Duration(by))
-		l.ownDelay[now] = h
+		l.counts.OwnDelay[now] = h
 	}
 }
 

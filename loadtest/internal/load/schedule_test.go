@@ -32,11 +32,11 @@ func TestScheduleIsInOrder(t *testing.T) {
 func TestMessageTimesKeepOrderAndDistance(t *testing.T) {
 	for _, jitter := range []float64{0, 0.1, 0.5} {
 		s := Spec{Behaviour: Heartbeat, Interval: time.Second, Jitter: jitter}
-		c := &conn{base: int64(time.Minute), number: 7}
+		c := &conn{group: &group{Spec: s}, base: int64(time.Minute), number: 7}
 		for k := range uint32(1000) {
-			at, exact := s.messageTime(c, k), c.base+int64(k)*int64(s.Interval)
+			at, exact := c.messageTime(k), c.base+int64(k)*int64(s.Interval)
 			require.LessOrEqual(t, max(at-exact, exact-at), int64(jitter*float64(s.Interval))+s.grid())
-			require.LessOrEqual(t, at, s.messageTime(c, k+1))
+			require.LessOrEqual(t, at, c.messageTime(k+1))
 		}
 	}
 }

@@ -7,20 +7,20 @@ import (
 )
 
 // sendMessage sends one message.
-func (l *Loop) sendMessage(g *group, c *conn) {
-	l.countMessage(g, c)
-	c.asked += int64(g.Size)
-	l.flush(g, c)
+func (l *Loop) sendMessage(c *conn) {
+	l.countMessage(c)
+	c.asked += int64(c.Size)
+	l.flush(c)
 }
 
 // countMessage counts a message that begins.
-func (l *Loop) countMessage(g *group, c *conn) {
+func (l *Loop) countMessage(c *conn) {
 	c.sent++
-	began, _ := g.times(c, c.sent-1, l.now())
+	began, _ := c.times(c.sent-1, l.now())
 	if phase := l.phases.at(began); phase != "" {
-		g.counts.Messages++
-		if g.Behaviour.Echoes() {
-			result.Of(&g.counts.Exchanges, phase).Sent++
+		c.counts.Messages++
+		if c.Behaviour.Echoes() {
+			result.Of(&c.counts.Exchanges, phase).Sent++
 		}
 	}
 }
@@ -29,14 +29,14 @@ func (l *Loop) countMessage(g *group, c *conn) {
 const maxWrites = 16
 
 // flush sends unsent bytes until the kernel takes no more or maxWrites is reached.
-func (l *Loop) flush(g *group, c *conn) {
+func (l *Loop) flush(c *conn) {
 	for writes := 0; c.wrote < c.asked && writes < maxWrites; writes++ {
 		before := l.now()
-		if g.Timeout > 0 && before >= c.lastSend+int64(g.Timeout) {
+		if c.Timeout > 0 && before >= c.lastSend+int64(c.Timeout) {
 			// The target may have closed the connection, and a successful write would hide that.
 			c.lateMessage = c.sent
 		}
-		n, err := unix.Write(int(c.fd), g.unsent(c, before))
+		n, err := unix.Write(int(c.fd), c.unsent(before))
 		if err == unix.EAGAIN {
 			break
 		}
@@ -44,42 +44,42 @@ func (l *Loop) flush(g *group, c *conn) {
 			// The connection is closed. After a FIN, data from the target is still readable.
 			c.wrote = c.asked
 			c.reset = true
-			l.readAvailable(g, c, readChunk)
+			l.readAvailable(c, readChunk)
 			return
 		}
 		c.lastSend = before
 		c.wrote += int64(n)
 	}
-	l.wantWrite(g, c, c.wrote < c.asked)
+	l.wantWrite(c, c.wrote < c.asked)
 }
 
 // unsent returns the next bytes to send.
-func (g *group) unsent(c *conn, now int64) []byte {
-	from := c.wrote % int64(g.Size)
-	if g.stamped() {
+func (c *conn) unsent(now int64) []byte {
+	from := c.wrote % int64(c.Size)
+	if c.stamped() {
 		if from == 0 {
 			c.moment = now
 		}
-		stamp{c.number, g.whole(c), c.moment}.write(g.message)
+		stamp{c.number, c.whole(), c.moment}.write(c.message)
 	}
-	return g.message[from:min(from+c.asked-c.wrote, int64(len(g.message)))]
+	return c.message[from:min(from+c.asked-c.wrote, int64(len(c.message)))]
 }
 
 // wantWrite makes epoll report when the connection is writable, or no longer report it.
-func (l *Loop) wantWrite(g *group, c *conn, want bool) {
+func (l *Loop) wantWrite(c *conn, want bool) {
 	if want == c.wantWrite {
 		return
 	}
 	c.wantWrite = want
-	if err := l.watch(g, c, unix.EPOLL_CTL_MOD); err != nil {
+	if err := l.watch(c, unix.EPOLL_CTL_MOD); err != nil {
 		panic("BUG: epoll_ctl: " + err.Error())
 	}
 }
 
 // watch makes epoll report the events of a connection.
-func (l *Loop) watch(g *group, c *conn, op int) error {
+func (l *Loop) watch(c *conn, op int) error {
 	events := uint32(unix.EPOLLRDHUP)
-	if g.Behaviour.reads() {
+	if c.Behaviour.reads() {
 		events |= unix.EPOLLIN
 	}
 	if c.wantWrite {

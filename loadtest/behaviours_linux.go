@@ -20,7 +20,7 @@ import (
 type share struct {
 	name, help string
 	percent    float64 // by default
-	behaviour  load.Behaviour
+	behaviour  string
 	interval   time.Duration
 }
 
@@ -123,7 +123,7 @@ func (r *run) mix() {
 // An attack describes the attackers.
 type attack struct {
 	name, help string
-	behaviour  load.Behaviour
+	behaviour  string
 	interval   time.Duration
 	rate       float64 // connections per second; 0 for the default
 	serverArgs string  // limits of a launched server

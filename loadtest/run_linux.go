@@ -95,9 +95,7 @@ func (r *run) prepare() error {
 	r.res.Began = time.Now()
 	r.baseline = r.measure()
 	r.describe(d, descriptors)
-	return r.clients.Begin(load.Plan{
-		Targets: o.Targets, Source: o.Source, Sources: o.Sources, Rate: o.Rate, Ramp: o.Ramp, Patience: o.Patience, Specs: r.specs,
-	})
+	return r.clients.Begin(load.Plan{Setup: o.Setup, Specs: r.specs})
 }
 
 // awaitBegin waits until --begin-at. It may begin a second later.
@@ -143,10 +141,7 @@ func (r *run) describe(d machine.Demand, descriptors int) {
 	r.res.Setup.Flags = map[string]string{}
 	o.cmd.Flags().VisitAll(func(f *pflag.Flag) { r.res.Setup.Flags[f.Name] = f.Value.String() })
 	for _, s := range r.specs {
-		r.res.Setup.Groups = append(r.res.Setup.Groups, result.GroupSetup{
-			Name: s.Name, Behaviour: string(s.Behaviour), Connections: s.Connections, Interval: s.Interval, Jitter: s.Jitter,
-			Size: s.Size, Timeout: s.Timeout,
-		})
+		r.res.Setup.Groups = append(r.res.Setup.Groups, s.GroupSetup)
 	}
 	if !o.launch || o.Bare {
 		r.res.Setup.Tick = 0

@@ -209,9 +209,10 @@ func (o *options) checkLength(p *problems) {
 
 // group returns a group of connections. Those that expect no echo are never silent, or silent from
 // the start, so the idle timeout is not what closes them.
-func (o *options) group(name string, as load.Behaviour, n int, interval time.Duration) load.Spec {
-	s := load.Spec{Name: name, Behaviour: as, Connections: n, Interval: interval, Jitter: o.jitter, Size: o.size}
-	if as.Echoes() {
+func (o *options) group(name, as string, n int, interval time.Duration) load.Spec {
+	s := load.Spec{}
+	s.GroupSetup = result.GroupSetup{Name: name, Behaviour: as, Connections: n, Interval: interval, Jitter: o.jitter, Size: o.size}
+	if load.Echoes(as) {
 		s.Timeout = o.targetTimeout()
 	}
 	return s

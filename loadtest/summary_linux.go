@@ -156,7 +156,7 @@ func (f file) create() error {
 func (r *run) checkTarget() {
 	var all result.Group
 	for i := range r.res.Groups {
-		if load.Behaviour(r.res.Groups[i].Behaviour).Echoes() {
+		if load.Echoes(r.res.Groups[i].Behaviour) {
 			all.Add(&r.res.Groups[i])
 		}
 	}

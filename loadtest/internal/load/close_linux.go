@@ -46,7 +46,7 @@ func (l *Loop) countReaped(c *conn, now, deadline int64) {
 	if c.unexpected || len(l.parts[c]) > 0 {
 		c.counts.Told++
 	}
-	if !c.Behaviour.living() && c.Behaviour != Silent {
+	if !living(c.Behaviour) && c.Behaviour != Silent {
 		result.Record(&c.counts.Lifetime, time.Duration(now-c.intended))
 	}
 	if c.Timeout == 0 {
@@ -98,7 +98,7 @@ func (l *Loop) silence(c *conn) {
 }
 
 // isDead reports whether the target should close the connection.
-func (c *conn) isDead() bool { return c.silenced || !c.Behaviour.living() }
+func (c *conn) isDead() bool { return c.silenced || !living(c.Behaviour) }
 
 // checkAnswers counts missing and wrong answers of a living connection before it is closed or
 // silenced.
@@ -116,7 +116,7 @@ func (l *Loop) checkAnswers(c *conn) {
 // will not come. Without this a target that hangs would look fast. It counts those that have waited
 // for at least some time.
 func (l *Loop) missAnswers(c *conn, before uint32, least time.Duration) {
-	for k := c.answered; k < before && c.Behaviour.Echoes(); k++ {
+	for k := c.answered; k < before && Echoes(c.Behaviour); k++ {
 		began, intended := c.times(k, c.lastSend)
 		waited, phase := time.Duration(l.now()-intended), l.phases.at(began)
 		if phase == "" {

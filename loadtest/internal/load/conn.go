@@ -49,7 +49,7 @@ func (c *conn) sentLate() bool { return c.answered < c.lateMessage }
 func (c *conn) whole() uint32 { return uint32(c.wrote / int64(c.Size)) }
 
 // awaits reports whether it awaits an answer.
-func (c *conn) awaits() bool { return c.Behaviour.Echoes() && c.answered < c.whole() }
+func (c *conn) awaits() bool { return Echoes(c.Behaviour) && c.answered < c.whole() }
 
 // endless is the number of bytes of a connection that sends as much as it can.
 const endless = math.MaxInt64 / 2

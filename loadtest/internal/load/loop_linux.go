@@ -74,11 +74,11 @@ func NewLoop(plan Plan, report func(Report)) (*Loop, error) {
 		g := &group{Spec: s, counts: &l.counts.Groups[i], message: padding(s.Size), conns: make([]conn, s.Connections)}
 		if !g.stamped() {
 			g.message = repeated(g.message)
-			if s.Behaviour.Echoes() {
+			if Echoes(s.Behaviour) {
 				l.note(fmt.Sprintf("messages are shorter than %d bytes: an answer to another connection is not noticed", minStamped))
 			}
 		}
-		*g.counts = result.Group{Name: s.Name, Behaviour: string(s.Behaviour), Connections: s.Connections}
+		*g.counts = result.Group{Name: s.Name, Behaviour: s.Behaviour, Connections: s.Connections}
 		for i := range g.conns {
 			c := &g.conns[i]
 			*c = conn{group: g, fd: -1, place: int32(len(l.due)), number: uint32(plan.First + len(l.conns)), due: never}
@@ -177,7 +177,7 @@ func (l *Loop) onEvent(c *conn, events uint32) {
 		}
 	}
 	switch {
-	case events&(unix.EPOLLHUP|unix.EPOLLERR) != 0, c.Behaviour.reads() && events&(unix.EPOLLIN|unix.EPOLLRDHUP) != 0:
+	case events&(unix.EPOLLHUP|unix.EPOLLERR) != 0, reads(c.Behaviour) && events&(unix.EPOLLIN|unix.EPOLLRDHUP) != 0:
 		l.readAvailable(c, readChunk)
 	case events&unix.EPOLLRDHUP != 0: // a slow reader may never read the end
 		l.onClosed(c, nil)

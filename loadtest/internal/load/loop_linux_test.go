@@ -35,19 +35,17 @@ type driven struct {
 
 func drive(t testing.TB, addr string, specs ...Spec) *driven {
 	t.Helper()
-	d := &driven{
-		t: t, reports: make(chan Report, 1024), stall: make(chan time.Duration, 1), done: make(chan error, 1),
-	}
+	d := &driven{t: t, reports: make(chan Report, 1024), stall: make(chan time.Duration, 1), done: make(chan error, 1)}
+	setup := result.Setup{Targets: []string{addr}, Source: "127.0.0.0/8", Sources: 3, Rate: 10_000, Patience: time.Second}
 	var err error
-	d.loop, err = NewLoop(Plan{Targets: []string{addr}, Source: "127.0.0.0/8", Sources: 3, Rate: 10_000, Patience: time.Second, Specs: specs},
-		func(r Report) {
-			d.reports <- r
-			select {
-			case length := <-d.stall:
-				time.Sleep(length)
-			default:
-			}
-		})
+	d.loop, err = NewLoop(Plan{Setup: setup, Specs: specs}, func(r Report) {
+		d.reports <- r
+		select {
+		case length := <-d.stall:
+			time.Sleep(length)
+		default:
+		}
+	})
 	require.NoError(t, err)
 	go func() { d.done <- d.loop.Run() }()
 	t.Cleanup(d.end)
@@ -101,11 +99,13 @@ func (d *driven) finish(drain ...time.Duration) Report {
 	}
 }
 
+type like = result.GroupSetup
+
 func heartbeats(n int) Spec {
-	return Spec{
+	return Spec{GroupSetup: like{
 		Name: "living", Behaviour: Heartbeat, Connections: n, Interval: 20 * time.Millisecond, Jitter: 0.1, Size: 32,
 		Timeout: 300 * time.Millisecond,
-	}
+	}}
 }
 
 // TestLastWordsToALivingConnectionAreQuoted has a target that tells why it closes each connection.
@@ -159,7 +159,7 @@ func TestOneByteLatencyCountsFromLastByte(t *testing.T) {
 				time.Sleep(200 * time.Millisecond)
 				_, _ = c.Write(line)
 			}
-		}), Spec{Name: "bytes", Behaviour: OneByte, Connections: 3, Interval: 10 * time.Millisecond, Size: 40})
+		}), Spec{GroupSetup: like{Name: "bytes", Behaviour: OneByte, Connections: 3, Interval: 10 * time.Millisecond, Size: 40}})
 		d.until("answers", func(g result.Group) bool { return g.Answers >= 9 })
 		g := d.finish().Groups[0]
 		require.InDelta(t, 200, g.Latency["open"].Corrected.Quantile(0.5).Milliseconds(), 150)
@@ -169,9 +169,9 @@ func TestOneByteLatencyCountsFromLastByte(t *testing.T) {
 
 // TestPatienceForConnectingEnds keeps idle connections open for longer than Patience.
 func TestPatienceForConnectingEnds(t *testing.T) {
-	for _, b := range []Behaviour{PingPong, Silent, Mute, ZeroWindow} {
-		fair.RunParallel(t, string(b), func(t testing.TB) {
-			d := drive(t, testserver.Serve(t, testserver.Discard), Spec{Name: "idle", Behaviour: b, Connections: 3, Size: 8})
+	for _, b := range []string{PingPong, Silent, Mute, ZeroWindow} {
+		fair.RunParallel(t, b, func(t testing.TB) {
+			d := drive(t, testserver.Serve(t, testserver.Discard), Spec{GroupSetup: like{Name: "idle", Behaviour: b, Connections: 3, Size: 8}})
 			d.until("opened", func(g result.Group) bool { return g.Opened == 3 })
 			time.Sleep(1500 * time.Millisecond) // the patience is a second
 			d.until("reports go on", func(g result.Group) bool { return g.Open == 3 })
@@ -182,7 +182,7 @@ func TestPatienceForConnectingEnds(t *testing.T) {
 
 func TestDeferredGroupIsOpenedByCommand(t *testing.T) {
 	fair.TryParallel(t, func(t testing.TB) {
-		waits := Spec{Name: "attackers", Behaviour: Mute, Connections: 5, Size: 8, Deferred: true}
+		waits := Spec{GroupSetup: like{Name: "attackers", Behaviour: Mute, Connections: 5, Size: 8}, Deferred: true}
 		d := drive(t, testserver.Serve(t, testserver.Echo), waits)
 		d.until("a report", func(g result.Group) bool { require.Zero(t, g.Opened); return true })
 		d.loop.Tell(Command{Open: "attackers"})
@@ -192,14 +192,14 @@ func TestDeferredGroupIsOpenedByCommand(t *testing.T) {
 }
 
 func TestReapedAttackersAreCounted(t *testing.T) {
-	for _, b := range []Behaviour{Trickle, SlowReader, ZeroWindow, Mute} {
-		fair.RunParallel(t, string(b), func(t testing.TB) {
+	for _, b := range []string{Trickle, SlowReader, ZeroWindow, Mute} {
+		fair.RunParallel(t, b, func(t testing.TB) {
 			addr := testserver.Serve(t, func(c net.Conn) {
 				go func() { _, _ = c.Write(make([]byte, 1<<22)) }()
 				time.Sleep(200 * time.Millisecond)
 				_ = c.(*net.TCPConn).SetLinger(0)
 			})
-			d := drive(t, addr, Spec{Name: "bad", Behaviour: b, Connections: 5, Interval: 20 * time.Millisecond, Size: 64})
+			d := drive(t, addr, Spec{GroupSetup: like{Name: "bad", Behaviour: b, Connections: 5, Interval: 20 * time.Millisecond, Size: 64}})
 			d.until("all closed", func(g result.Group) bool { return g.Opened == 5 && g.Open == 0 })
 			g := d.finish().Groups[0]
 			require.Equal(t, uint64(5), g.Reaped)
@@ -212,7 +212,7 @@ func TestReapedAttackersAreCounted(t *testing.T) {
 }
 
 func TestTargetsOfTwoFamiliesAreRefused(t *testing.T) {
-	_, err := NewLoop(Plan{Targets: []string{"127.0.0.1:1", "[::1]:1"}}, func(Report) {})
+	_, err := NewLoop(Plan{Setup: result.Setup{Targets: []string{"127.0.0.1:1", "[::1]:1"}}}, func(Report) {})
 	require.ErrorContains(t, err, "IPv4 and IPv6")
 }
 

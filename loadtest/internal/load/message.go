@@ -64,7 +64,7 @@ func repeated(message []byte) []byte {
 }
 
 // stamped reports whether the messages of the group have stamps.
-func (s *Spec) stamped() bool { return s.Behaviour.Echoes() && s.Size >= minStamped }
+func (s *Spec) stamped() bool { return Echoes(s.Behaviour) && s.Size >= minStamped }
 
 // messageTime returns when message k of a connection is to be sent.
 func (c *conn) messageTime(k uint32) int64 {

@@ -161,10 +161,10 @@ func TestPartsOfAnswersAreJoined(t *testing.T) {
 		spec   Spec
 	}{
 		"heartbeats": {slow, stampedOf(10)},
-		"half-open":  {slow, Spec{Name: "living", Behaviour: HalfOpen, Connections: 10, Interval: time.Millisecond, Size: 8}},
-		"bytes":      {slow, Spec{Name: "living", Behaviour: OneByte, Connections: 10, Interval: time.Millisecond, Size: 50}},
-		"large":      {testserver.Echo, Spec{Name: "living", Behaviour: PingPong, Connections: 3, Size: 1 << 20}},
-		"churn":      {slow, Spec{Name: "living", Behaviour: Churn, Connections: 10, Size: 64}},
+		"half-open":  {slow, Spec{GroupSetup: like{Name: "living", Behaviour: HalfOpen, Connections: 10, Interval: time.Millisecond, Size: 8}}},
+		"bytes":      {slow, Spec{GroupSetup: like{Name: "living", Behaviour: OneByte, Connections: 10, Interval: time.Millisecond, Size: 50}}},
+		"large":      {testserver.Echo, Spec{GroupSetup: like{Name: "living", Behaviour: PingPong, Connections: 3, Size: 1 << 20}}},
+		"churn":      {slow, Spec{GroupSetup: like{Name: "living", Behaviour: Churn, Connections: 10, Size: 64}}},
 	} {
 		fair.RunParallel(t, name, func(t testing.TB) {
 			d := drive(t, testserver.Serve(t, tc.handle), tc.spec)

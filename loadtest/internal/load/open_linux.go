@@ -49,7 +49,7 @@ func (l *Loop) connect(c *conn) error {
 	}
 	c.fd = int32(fd)
 	_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
-	if !c.Behaviour.reads() {
+	if !reads(c.Behaviour) {
 		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, 4096)
 	}
 	if l.sources != nil {
@@ -98,7 +98,7 @@ func (l *Loop) onConnected(c *conn) {
 	case l.ending:
 	case c.Behaviour == Silent, c.Behaviour == PingPong, c.Behaviour == Churn:
 		l.sendMessage(c)
-	case !c.Behaviour.reads():
+	case !reads(c.Behaviour):
 		c.asked = endless
 	}
 	l.flush(c)

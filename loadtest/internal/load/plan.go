@@ -11,16 +11,12 @@ import (
 	"github.com/idlewheel/idlewheel/loadtest/internal/result"
 )
 
-// A Plan is the work of one process. Durations are nanoseconds in JSON.
+// A Plan is the work of one process. Of its Setup it uses the targets, the sources, the rate and
+// the patience.
 type Plan struct {
-	Targets  []string      // at least one ip:port; connections take them in turn
-	Source   string        // prefix of the source addresses; empty: the kernel chooses
-	Sources  int           // number of source addresses, at least 1
-	First    int           // number of the first connection, counted over all processes
-	Rate     float64       // new connections per second
-	Ramp     time.Duration // the rate rises linearly from 0 to Rate during this time
-	Patience time.Duration // limit for connecting, and for an answer
-	Specs    []Spec
+	result.Setup
+	First int // number of the first connection, counted over all processes
+	Specs []Spec
 }
 
 // opensAt returns when connection n is opened, in nanoseconds after the first one. Because the rate
@@ -34,49 +30,41 @@ func (p *Plan) opensAt(n int) int64 {
 	return int64(seconds * 1e9)
 }
 
-// A Spec describes a group of connections with the same behaviour.
+// A Spec describes a group of connections with the same behaviour. Its Connections are open at the
+// same time. A message has at least 2 bytes, with the newline at its end.
 type Spec struct {
-	Name        string
-	Behaviour   Behaviour
-	Connections int           // open at the same time
-	Interval    time.Duration // between actions
-	Jitter      float64       // largest deviation as a part of Interval, 0 to 0.5
-	Size        int           // bytes of a message, with the newline at its end; at least 2
-	Timeout     time.Duration // idle timeout of the target; 0 if it is unknown or does not apply
-	Deferred    bool          // it is opened by a Command
+	result.GroupSetup
+	Deferred bool // it is opened by a Command
 	// Apart groups have a client process of their own, so that other groups do not slow them down.
 	Apart bool
 }
 
-// A Behaviour defines what an open connection does.
-type Behaviour string
-
-// A connection of each Behaviour sends:
+// Behaviours of connections. A connection sends:
 const (
-	Heartbeat  Behaviour = "heartbeat"   // a message per interval, answered or not
-	PingPong   Behaviour = "ping-pong"   // the next message as soon as the last one is answered
-	OneByte    Behaviour = "one-byte"    // messages byte by byte, one byte per interval
-	HalfOpen   Behaviour = "half-open"   // as a Heartbeat, until a Command makes it vanish
-	Silent     Behaviour = "silent"      // one message and then nothing
-	Mute       Behaviour = "mute"        // nothing at all
-	Trickle    Behaviour = "trickle"     // a byte per interval, and never a complete message
-	SlowReader Behaviour = "slow-reader" // as much as it can, and reads little per interval
-	ZeroWindow Behaviour = "zero-window" // as much as it can, and reads nothing
+	Heartbeat  = "heartbeat"   // a message per interval, answered or not
+	PingPong   = "ping-pong"   // the next message as soon as the last one is answered
+	OneByte    = "one-byte"    // messages byte by byte, one byte per interval
+	HalfOpen   = "half-open"   // as a Heartbeat, until a Command makes it vanish
+	Silent     = "silent"      // one message and then nothing
+	Mute       = "mute"        // nothing at all
+	Trickle    = "trickle"     // a byte per interval, and never a complete message
+	SlowReader = "slow-reader" // as much as it can, and reads little per interval
+	ZeroWindow = "zero-window" // as much as it can, and reads nothing
 	// Churn sends a message and closes after the answer, by FIN and RST in turn. A new connection
 	// replaces it.
-	Churn Behaviour = "churn"
+	Churn = "churn"
 )
 
-// living reports whether a target should keep such a connection open.
-func (b Behaviour) living() bool {
-	return slices.Contains([]Behaviour{Heartbeat, PingPong, OneByte, HalfOpen, Churn}, b)
+// living reports whether a target should keep a connection with this behaviour open.
+func living(behaviour string) bool {
+	return slices.Contains([]string{Heartbeat, PingPong, OneByte, HalfOpen, Churn}, behaviour)
 }
 
 // reads reports whether it reads all data at once.
-func (b Behaviour) reads() bool { return b != SlowReader && b != ZeroWindow }
+func reads(behaviour string) bool { return behaviour != SlowReader && behaviour != ZeroWindow }
 
-// Echoes reports whether the connection expects the bytes it has sent.
-func (b Behaviour) Echoes() bool { return b.living() || b == Silent }
+// Echoes reports whether a connection with this behaviour expects the bytes it has sent.
+func Echoes(behaviour string) bool { return living(behaviour) || behaviour == Silent }
 
 // A Command changes what a loop does. It has one field set, or Finish and Drain. Open, Silence,
 // LastMessage and Vanish are the name of a group.

@@ -17,7 +17,7 @@ func (l *Loop) readAvailable(c *conn, atMost int) {
 		switch {
 		case n > 0:
 			l.onReceived(c, l.buf[:n])
-			if n < atMost || !c.Behaviour.reads() {
+			if n < atMost || !reads(c.Behaviour) {
 				return // epoll reports the rest
 			}
 		case err == unix.EAGAIN:
@@ -30,31 +30,25 @@ func (l *Loop) readAvailable(c *conn, atMost int) {
 
 // onReceived checks received bytes.
 func (l *Loop) onReceived(c *conn, b []byte) {
-	for len(b) > 0 && c.state == open && c.Behaviour.Echoes() && !c.unexpected {
+	for len(b) > 0 && c.state == open && Echoes(c.Behaviour) && !c.unexpected {
 		n := min(len(b), c.Size-len(l.parts[c]))
-		l.onPart(c, b[:n])
+		answer := b[:n]
 		b = b[n:]
-	}
-}
-
-// onPart handles an answer, or a part of one.
-func (l *Loop) onPart(c *conn, b []byte) {
-	if len(b) < c.Size {
-		b = append(l.parts[c], b...)
-		l.parts[c] = b
-	}
-	switch {
-	case !c.stamped() && (c.answered == c.sent || !bytes.HasPrefix(c.message, b)):
-		c.unexpected = true
-		return
-	case len(b) < c.Size:
-		return
-	}
-	delete(l.parts, c)
-	if c.stamped() {
-		l.onStamped(c, b)
-	} else {
-		l.onAnswer(c, c.lastSend)
+		if n < c.Size {
+			answer = append(l.parts[c], answer...)
+			l.parts[c] = answer
+		}
+		switch {
+		case !c.stamped() && (c.answered == c.sent || !bytes.HasPrefix(c.message, answer)):
+			c.unexpected = true
+		case len(answer) < c.Size: // the rest will follow
+		case c.stamped():
+			delete(l.parts, c)
+			l.onStamped(c, answer)
+		default:
+			delete(l.parts, c)
+			l.onAnswer(c, c.lastSend)
+		}
 	}
 }
 

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/idlewheel/idlewheel/loadtest/internal/result"
 )
 
 func TestScheduleIsInOrder(t *testing.T) {
@@ -31,7 +33,7 @@ func TestScheduleIsInOrder(t *testing.T) {
 
 func TestMessageTimesKeepOrderAndDistance(t *testing.T) {
 	for _, jitter := range []float64{0, 0.1, 0.5} {
-		s := Spec{Behaviour: Heartbeat, Interval: time.Second, Jitter: jitter}
+		s := Spec{GroupSetup: like{Behaviour: Heartbeat, Interval: time.Second, Jitter: jitter}}
 		c := &conn{group: &group{Spec: s}, base: int64(time.Minute), number: 7}
 		for k := range uint32(1000) {
 			at, exact := c.messageTime(k), c.base+int64(k)*int64(s.Interval)
@@ -50,7 +52,7 @@ func TestRepeatedMessages(t *testing.T) {
 }
 
 func TestRampReachesRate(t *testing.T) {
-	p := Plan{Rate: 1000}
+	p := Plan{Setup: result.Setup{Rate: 1000}}
 	require.Equal(t, int64(2*time.Second), p.opensAt(2000))
 	p.Ramp = 2 * time.Second
 	require.Zero(t, p.opensAt(0))

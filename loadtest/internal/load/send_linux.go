@@ -19,7 +19,7 @@ func (l *Loop) countMessage(c *conn) {
 	began, _ := c.times(c.sent-1, l.now())
 	if phase := l.phases.at(began); phase != "" {
 		c.counts.Messages++
-		if c.Behaviour.Echoes() {
+		if Echoes(c.Behaviour) {
 			result.Of(&c.counts.Exchanges, phase).Sent++
 		}
 	}
@@ -79,7 +79,7 @@ func (l *Loop) wantWrite(c *conn, want bool) {
 // watch makes epoll report the events of a connection.
 func (l *Loop) watch(c *conn, op int) error {
 	events := uint32(unix.EPOLLRDHUP)
-	if c.Behaviour.reads() {
+	if reads(c.Behaviour) {
 		events |= unix.EPOLLIN
 	}
 	if c.wantWrite {

@@ -10,10 +10,15 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/idlewheel/idlewheel/loadtest/internal/load"
+	"github.com/idlewheel/idlewheel/loadtest/internal/result"
 )
 
+func group(name string, connections int, apart bool) load.Spec {
+	return load.Spec{GroupSetup: result.GroupSetup{Name: name, Connections: connections}, Apart: apart}
+}
+
 func TestPlanIsSplitEqually(t *testing.T) {
-	plan := load.Plan{Rate: 100, Specs: []load.Spec{{Name: "a", Connections: 10}, {Name: "b", Connections: 3}}}
+	plan := load.Plan{Setup: result.Setup{Rate: 100}, Specs: []load.Spec{group("a", 10, false), group("b", 3, false)}}
 	parts := split(plan, 4)
 	require.Len(t, parts, 4)
 	var a, b, first int
@@ -30,11 +35,11 @@ func TestPlanIsSplitEqually(t *testing.T) {
 }
 
 func TestGroupsThatAreApartHaveAProcess(t *testing.T) {
-	plan := load.Plan{Rate: 100, Specs: []load.Spec{{Name: "a", Connections: 3, Apart: true}, {Name: "b", Connections: 10}}}
+	plan := load.Plan{Setup: result.Setup{Rate: 100}, Specs: []load.Spec{group("a", 3, true), group("b", 10, false)}}
 	parts := split(plan, 3)
 	require.Len(t, parts, 3)
-	require.Equal(t, []load.Spec{{Name: "a", Connections: 3, Apart: true}}, parts[0].Specs)
-	require.Equal(t, []load.Spec{{Name: "b", Connections: 5}}, parts[1].Specs)
+	require.Equal(t, []load.Spec{group("a", 3, true)}, parts[0].Specs)
+	require.Equal(t, []load.Spec{group("b", 5, false)}, parts[1].Specs)
 	require.Equal(t, []int{0, 3, 8}, []int{parts[0].First, parts[1].First, parts[2].First})
 	require.InDelta(t, 100, parts[0].Rate+parts[1].Rate+parts[2].Rate, 1e-9)
 }

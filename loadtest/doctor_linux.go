@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/idlewheel/idlewheel/loadtest/internal/machine"
+	"github.com/idlewheel/idlewheel/loadtest/internal/result"
 )
 
 func newDoctor() *cobra.Command {
@@ -30,11 +31,11 @@ func newDoctor() *cobra.Command {
 
 // demandOf returns what some connections demand of this machine, with as many processes as their
 // descriptors require, and the descriptors that a process may have.
-func demandOf(connections int, launch bool) (d machine.Demand, descriptors int) {
+func demandOf(connections int, launch bool) (d result.Setup, descriptors int) {
 	descriptors = machine.Descriptors()
 	usable := descriptors - 128 // the others are not connections
 	processes := func(each int) int { return max(1, (connections+max(each, 1)-1)/max(each, 1)) }
-	d = machine.Demand{Connections: connections, Clients: processes(usable), Sources: 1, Targets: 1}
+	d = result.Setup{Connections: connections, Clients: processes(usable), Sources: 1}
 	if launch {
 		// A server starts to shed at 15/16 of its limit, and the kernel does not spread connections
 		// evenly over servers.

@@ -76,7 +76,7 @@ func (r *run) prepare() error {
 		r.note("the group %s has a client process of its own", living)
 	}
 	o.setSources(total)
-	d.Sources, d.Targets = o.Sources, max(len(o.Targets), 1)
+	d.Sources, d.Targets = o.Sources, o.Targets
 	if checks := machine.Check(d); checks.Worst() == machine.Cannot {
 		return printLimits(o.cmd, checks)
 	}
@@ -134,7 +134,7 @@ func (r *run) launchConfig(servers int) processes.Launch {
 }
 
 // describe adds the setup and its remarks to the result.
-func (r *run) describe(d machine.Demand, descriptors int) {
+func (r *run) describe(d result.Setup, descriptors int) {
 	o := r.opt
 	r.res.Setup = o.Setup
 	r.res.Setup.Connections, r.res.Setup.Clients, r.res.Setup.Servers = d.Connections, d.Clients, d.Servers

@@ -9,16 +9,8 @@ import (
 	"strings"
 
 	"github.com/idlewheel/idlewheel/loadtest/internal/format"
+	"github.com/idlewheel/idlewheel/loadtest/internal/result"
 )
-
-// A Demand is the load that this machine should carry.
-type Demand struct {
-	Connections int // at least 1
-	Clients     int // at least 1: processes that share the connections equally
-	Servers     int // processes here that share the other ends equally; 0 if the target is elsewhere
-	Sources     int // at least 1: addresses that the clients connect from
-	Targets     int // at least 1: pairs of address and port that they connect to
-}
 
 // Use of one process.
 const (
@@ -77,12 +69,11 @@ type Limit struct {
 // Limits are limits of the machine, at least one.
 type Limits []Limit
 
-// Check checks whether this machine can hold the connections. Limits outside /proc are not checked:
+// Check checks whether this machine can hold the connections of a setup, which its processes share
+// equally. Without servers the other ends are elsewhere. Limits outside /proc are not checked:
 // cgroups, firewall rules, and the machine at the other end. The memory figures were measured with
 // connections that are mostly silent.
-func Check(w Demand) Limits {
-	return proc.check(w, runtime.NumCPU())
-}
+func Check(w result.Setup) Limits { return proc.check(w, runtime.NumCPU()) }
 
 // Worst returns the highest Level of the limits.
 func (l Limits) Worst() Level {
@@ -119,14 +110,14 @@ func (l Limits) Print(w io.Writer) {
 
 // check returns the limits that matter for the demand. A limit precedes those with a fix that
 // depends on it.
-func (f files) check(w Demand, cpus int) Limits {
+func (f files) check(w result.Setup, cpus int) Limits {
 	own := f.ownDescriptors(w)
 	fewest := min(w.Clients, cmp.Or(w.Servers, w.Clients)) // they need the most descriptors each
-	limits := Limits{f.sysctl("fs.nr_open", w.perProcess(fewest), Cannot), own, f.descriptors("client", w, w.Clients)}
+	limits := Limits{f.sysctl("fs.nr_open", perProcess(w, fewest), Cannot), own, f.descriptors("client", w, w.Clients)}
 	if w.Servers > 0 {
 		limits = append(limits, f.descriptors("server", w, w.Servers))
 	}
-	open := f.number("sys/fs/file-nr", "", 0).n + w.ends() + reserve*uint64(w.Clients+w.Servers)
+	open := f.number("sys/fs/file-nr", "", 0).n + ends(w) + reserve*uint64(w.Clients+w.Servers)
 	limits = append(limits, f.sysctl("fs.file-max", open, Cannot), f.ports(w))
 	if w.Servers > 0 && w.Connections > fewConnections {
 		// How many connections may wait for accept, and how many handshakes may be in progress.
@@ -141,7 +132,7 @@ func (f files) check(w Demand, cpus int) Limits {
 }
 
 // ends returns the number of connection ends on this machine.
-func (w Demand) ends() uint64 {
+func ends(w result.Setup) uint64 {
 	if w.Servers > 0 {
 		return 2 * uint64(w.Connections)
 	}
@@ -149,7 +140,7 @@ func (w Demand) ends() uint64 {
 }
 
 // perProcess returns the descriptors that each of n processes needs.
-func (w Demand) perProcess(n int) uint64 { return uint64((w.Connections+n-1)/n) + reserve }
+func perProcess(w result.Setup, n int) uint64 { return uint64((w.Connections+n-1)/n) + reserve }
 
 // atLeast returns a limit that has the given Level if it is lower than needed.
 func atLeast(name string, have number, need uint64, below Level, fix string) Limit {
@@ -176,7 +167,7 @@ func (f files) sysctl(name string, need uint64, below Level) Limit {
 
 // ownDescriptors checks the limit of the process that starts the others. A higher limit needs fewer
 // processes.
-func (f files) ownDescriptors(w Demand) Limit {
+func (f files) ownDescriptors(w result.Setup) Limit {
 	processes := func(n int) int { return (w.Connections+n-1)/n + (w.Connections*8/7+n-1)/n }
 	enough := 4 * reserve
 	for enough < pipes*processes(enough-2*reserve)+reserve {
@@ -188,8 +179,8 @@ func (f files) ownDescriptors(w Demand) Limit {
 
 // descriptors checks the hard limit of a client or a server. Go programs raise their soft limit to
 // it.
-func (f files) descriptors(kind string, w Demand, processes int) Limit {
-	have, need := f.number("self/limits", "Max open files", 1), w.perProcess(processes)
+func (f files) descriptors(kind string, w result.Setup, processes int) Limit {
+	have, need := f.number("self/limits", "Max open files", 1), perProcess(w, processes)
 	fix := fmt.Sprintf(moreDescriptors, need)
 	if have.n > reserve {
 		room := have.n - reserve
@@ -200,10 +191,11 @@ func (f files) descriptors(kind string, w Demand, processes int) Limit {
 
 // ports checks the number of local ports: each pair of source and target has every port once. The
 // last 5 % are Slow: other programs hold some ports, and the kernel searches long for a free one.
-func (f files) ports(w Demand) Limit {
+func (f files) ports(w result.Setup) Limit {
 	const file = "sys/net/ipv4/ip_local_port_range"
 	first, last := f.number(file, "", 0), f.number(file, "", 1)
-	pairs, need := uint64(w.Sources)*uint64(w.Targets), uint64(w.Connections)
+	targets, need := uint64(max(len(w.Targets), 1)), uint64(w.Connections)
+	pairs := uint64(w.Sources) * targets
 	c := Limit{Name: "local ports", Have: "not known", Need: format.Count(need)}
 	if !first.known || !last.known || last.n < first.n || last.n > 65535 {
 		return c
@@ -211,21 +203,21 @@ func (f files) ports(w Demand) Limit {
 	each := last.n - first.n + 1
 	have := each * pairs
 	c.Have = fmt.Sprintf("%s (%s for each source and target)", format.Count(have), format.Count(each))
-	return c.graded(have < need, usablePorts(each)*pairs < need, w.morePorts(need, each))
+	return c.graded(have < need, usablePorts(each)*pairs < need, morePorts(w, targets, need, each))
 }
 
 // usablePorts returns how many ports can be used at full speed.
 func usablePorts(ports uint64) uint64 { return ports - ports/20 }
 
 // morePorts returns the fix for too few ports, given the ports per source and target.
-func (w Demand) morePorts(need, each uint64) string {
+func morePorts(w result.Setup, targets, need, each uint64) string {
 	const first, last = 10240, 65535 // above the usual ports of servers
-	perSource := usablePorts(each) * uint64(w.Targets)
+	perSource := usablePorts(each) * targets
 	fix := fmt.Sprintf("--sources %d", (need+perSource-1)/max(perSource, 1))
 	if w.Servers == 0 {
 		fix += " (each added by ip address add ADDRESS dev DEVICE)"
 	}
-	if usablePorts(last-first+1)*uint64(w.Sources)*uint64(w.Targets) >= need {
+	if usablePorts(last-first+1)*uint64(w.Sources)*targets >= need {
 		fix += fmt.Sprintf(", or sysctl -w net.ipv4.ip_local_port_range='%d %d'", first, last)
 	}
 	return fix
@@ -233,7 +225,7 @@ func (w Demand) morePorts(need, each uint64) string {
 
 // conntrack checks the connection table of the firewall. The file is missing if conntrack is not
 // loaded. An empty table is not in use: no rule refers to it.
-func (f files) conntrack(w Demand) Limit {
+func (f files) conntrack(w result.Setup) Limit {
 	used := f.number("sys/net/netfilter/nf_conntrack_count", "", 0)
 	c := f.sysctl("net.netfilter.nf_conntrack_max", used.n+uint64(w.Connections), Cannot)
 	if used.known && used.n == 0 {
@@ -243,8 +235,8 @@ func (f files) conntrack(w Demand) Limit {
 }
 
 // memory checks the available memory. It is Slow if less than a quarter would remain.
-func (f files) memory(w Demand) Limit {
-	have, need := f.number("meminfo", "MemAvailable:", 0), w.ends()*(kernelBytes+processBytes)
+func (f files) memory(w result.Setup) Limit {
+	have, need := f.number("meminfo", "MemAvailable:", 0), ends(w)*(kernelBytes+processBytes)
 	whole := need + need/3 // the rest is for caches and the processes themselves
 	c := Limit{Name: "memory available", Have: "not known", Need: format.Bytes(float64(whole))}
 	if !have.known {
@@ -252,20 +244,20 @@ func (f files) memory(w Demand) Limit {
 	}
 	bytes := have.n << 10
 	c.Have = format.Bytes(float64(bytes))
-	fits := (bytes - bytes/4) / (kernelBytes + processBytes) * uint64(w.Connections) / w.ends()
+	fits := (bytes - bytes/4) / (kernelBytes + processBytes) * uint64(w.Connections) / ends(w)
 	fix := fmt.Sprintf("--connections %d, or %s more memory", fits, format.Bytes(float64(whole-min(bytes, whole))))
 	return c.graded(bytes < need, bytes < whole, fix)
 }
 
 // buffers checks the number of pages above which TCP drops packets.
-func (f files) buffers(w Demand) Limit {
-	need := f.number("net/sockstat", "TCP:", 9).n + w.ends()/burst*burstPages
+func (f files) buffers(w result.Setup) Limit {
+	need := f.number("net/sockstat", "TCP:", 9).n + ends(w)/burst*burstPages
 	fix := fmt.Sprintf("sysctl -w net.ipv4.tcp_mem='%d %d %d'", need/2, need*3/4, need)
 	return atLeast("net.ipv4.tcp_mem (pages)", f.number("sys/net/ipv4/tcp_mem", "", 2), need, Slow, fix)
 }
 
 // processes checks the lower limit on threads, of this user and of the system.
-func (f files) processes(w Demand) Limit {
+func (f files) processes(w result.Setup) Limit {
 	need := uint64(w.Clients+w.Servers) * threads
 	user, system := f.number("self/limits", "Max processes", 1), f.number("sys/kernel/pid_max", "", 0)
 	fix := fmt.Sprintf("as root ulimit -u %d", need)

@@ -7,6 +7,8 @@ import (
 	"testing/fstest"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/idlewheel/idlewheel/loadtest/internal/result"
 )
 
 // A fakeSystem is the content of /proc by file name.
@@ -33,12 +35,12 @@ func able() fakeSystem {
 	}
 }
 
-func demand() Demand {
-	return Demand{Connections: 100_000, Clients: 6, Servers: 8, Sources: 5, Targets: 1}
+func demand() result.Setup {
+	return result.Setup{Connections: 100_000, Clients: 6, Servers: 8, Sources: 5}
 }
 
 // check checks the system with the given number of CPUs.
-func (r fakeSystem) check(w Demand, cpus int) Limits {
+func (r fakeSystem) check(w result.Setup, cpus int) Limits {
 	fs := fstest.MapFS{}
 	for name, text := range r {
 		fs[name] = &fstest.MapFile{Data: []byte(text)}
@@ -83,13 +85,13 @@ func TestChecks(t *testing.T) {
 	)
 	for _, test := range []struct {
 		check, file, text string // file replaces that of able(); an empty text removes it
-		change            func(*Demand)
+		change            func(*result.Setup)
 		want              Level
 		have, need, fix   string // "" is not compared, except a fix of a Fine limit
 	}{
 		{check: "fs.nr_open", file: "sys/fs/nr_open", text: "16731", have: "16,731", need: "16,731"},
 		{check: "fs.nr_open", file: "sys/fs/nr_open", text: "16730", want: Cannot, fix: "sysctl -w fs.nr_open=16731"},
-		{check: "fs.nr_open", file: "sys/fs/nr_open", text: "99999", change: func(w *Demand) { w.Servers = 1 }, want: Cannot, need: "100,064"},
+		{check: "fs.nr_open", file: "sys/fs/nr_open", text: "99999", change: func(w *result.Setup) { w.Servers = 1 }, want: Cannot, need: "100,064"},
 
 		{check: client, file: "self/limits", text: limits("16731", "9999"), have: "16,731", need: "16,731"},
 		{check: client, file: "self/limits", text: limits("16730", "9999"), want: Cannot, have: "16,730",
@@ -112,7 +114,7 @@ func TestChecks(t *testing.T) {
 		{check: "fs.file-max", file: "sys/fs/file-max", text: "201647", want: Cannot, fix: "sysctl -w fs.file-max=201648"},
 		{check: "fs.file-max", file: "sys/fs/file-nr", need: "200,896"},
 		{check: "fs.file-max", file: "sys/fs/file-max", text: "9223372036854775807", have: "unlimited"},
-		{check: "fs.file-max", change: func(w *Demand) { w.Servers = 0 }, need: "101,136"},
+		{check: "fs.file-max", change: func(w *result.Setup) { w.Servers = 0 }, need: "101,136"},
 
 		{check: portset, file: portRange, text: "40000 61051", have: "105,260 (21,052 for each source and target)", need: "100,000"},
 		{check: portset, file: portRange, text: "40000 61000", want: Slow,
@@ -120,9 +122,9 @@ func TestChecks(t *testing.T) {
 		{check: portset, file: portRange, text: "40000 59999", want: Slow, have: "100,000 (20,000 for each source and target)"},
 		{check: portset, file: portRange, text: "40000 59998", want: Cannot,
 			fix: "--sources 6, or sysctl -w net.ipv4.ip_local_port_range='10240 65535'"},
-		{check: portset, change: func(w *Demand) { w.Sources, w.Servers = 1, 0 }, want: Cannot,
+		{check: portset, change: func(w *result.Setup) { w.Sources, w.Servers = 1, 0 }, want: Cannot,
 			have: "28,232 (28,232 for each source and target)", fix: "--sources 4 (each added by ip address add ADDRESS dev DEVICE)"},
-		{check: portset, change: func(w *Demand) { w.Sources, w.Targets = 1, 4 }, have: "112,928 (28,232 for each source and target)"},
+		{check: portset, change: func(w *result.Setup) { w.Sources, w.Targets = 1, make([]string, 4) }, have: "112,928 (28,232 for each source and target)"},
 		{check: portset, file: portRange, text: "32768", have: "not known"},
 		{check: portset, file: portRange, text: "60999 32768", have: "not known"},
 		{check: portset, file: portRange, text: "1 99999", have: "not known"},
@@ -136,8 +138,8 @@ func TestChecks(t *testing.T) {
 
 		{check: tracked, file: nfMax, text: "100100", have: "100,100", need: "100,100"},
 		{check: tracked, file: nfMax, text: "100099", want: Cannot, fix: "sysctl -w net.netfilter.nf_conntrack_max=100100"},
-		{check: tracked, file: nfCount, text: "0", change: func(w *Demand) { w.Connections = 1_000_000 }, have: "262,144, not in use"},
-		{check: tracked, file: nfCount, change: func(w *Demand) { w.Connections = 1_000_000 }, want: Cannot, need: "1,000,000"},
+		{check: tracked, file: nfCount, text: "0", change: func(w *result.Setup) { w.Connections = 1_000_000 }, have: "262,144, not in use"},
+		{check: tracked, file: nfCount, change: func(w *result.Setup) { w.Connections = 1_000_000 }, want: Cannot, need: "1,000,000"},
 
 		{check: "memory available", file: "meminfo", text: "MemAvailable: 1484375 kB", have: "1.42 GiB", need: "1.42 GiB"},
 		{check: "memory available", file: "meminfo", text: "MemAvailable: 1484374 kB", want: Slow,
@@ -145,7 +147,7 @@ func TestChecks(t *testing.T) {
 		{check: "memory available", file: "meminfo", text: "MemAvailable: 1113282 kB", want: Slow},
 		{check: "memory available", file: "meminfo", text: "MemAvailable: 1113281 kB", want: Cannot,
 			fix: "--connections 74999, or 362 MiB more memory"},
-		{check: "memory available", change: func(w *Demand) { w.Servers = 0 }, need: "725 MiB"},
+		{check: "memory available", change: func(w *result.Setup) { w.Servers = 0 }, need: "725 MiB"},
 		{check: "memory available", file: "meminfo", text: "MemTotal: 5 kB"},
 
 		{check: "net.ipv4.tcp_mem (pages)", file: "sys/net/ipv4/tcp_mem", text: "1 2 40188", have: "40,188", need: "40,188"},
@@ -192,7 +194,7 @@ func TestChecks(t *testing.T) {
 }
 
 // apply applies a fix that is a flag or a sysctl.
-func apply(fix string, machine fakeSystem, w Demand) (fakeSystem, Demand, bool) {
+func apply(fix string, machine fakeSystem, w result.Setup) (fakeSystem, result.Setup, bool) {
 	for flag, field := range map[string]*int{
 		"--clients": &w.Clients, "--servers": &w.Servers, "--sources": &w.Sources, "--connections": &w.Connections,
 	} {
@@ -232,7 +234,7 @@ func TestFewConnectionsNeedNoQueue(t *testing.T) {
 }
 
 func TestCheckThisMachine(t *testing.T) {
-	checks := Check(Demand{Connections: 1, Clients: 1})
+	checks := Check(result.Setup{Connections: 1, Clients: 1})
 	require.Equal(t, Fine, find(checks, "descriptors of a client").Level)
 	for _, name := range []string{"descriptors of a client", "local ports", "memory available"} {
 		require.NotEqual(t, "not known", find(checks, name).Have, name)
@@ -274,7 +276,7 @@ This machine can do it.
 func TestFewDescriptorsAreTheOnlyCause(t *testing.T) {
 	few := able()
 	few["self/limits"] = "Max processes  0  9999  processes\nMax open files  0  200  files\n"
-	checks := few.check(Demand{Connections: 100_000, Clients: 1389, Servers: 1588, Sources: 100, Targets: 1}, 2)
+	checks := few.check(result.Setup{Connections: 100_000, Clients: 1389, Servers: 1588, Sources: 100}, 2)
 	for _, c := range checks {
 		require.Equal(t, c.Name == "descriptors of loadtest", c.Level == Cannot, "%+v", c)
 	}

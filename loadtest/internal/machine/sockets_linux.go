@@ -77,9 +77,8 @@ func ListeningPorts(pid int) (ports []int, err error) {
 	}
 	owned := map[string]bool{}
 	for _, l := range links {
-		if target, err := os.Readlink(filepath.Join(dir, "fd", l.Name())); err == nil { // it may have been closed
-			owned[target] = true
-		}
+		target, _ := os.Readlink(filepath.Join(dir, "fd", l.Name())) // empty if it has been closed
+		owned[target] = true
 	}
 	for _, table := range []string{"net/tcp", "net/tcp6"} {
 		if f, err := os.Open(dir + table); err == nil { // there may be no IPv6

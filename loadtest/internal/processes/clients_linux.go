@@ -73,12 +73,7 @@ type client struct {
 // Finish or Kill, also after an error.
 func (c *Clients) Start(n int, apart bool) error {
 	for i := range n {
-		restore := func() {}
-		if apart {
-			restore = pin(i == 0)
-		}
-		w, err := startClient()
-		restore()
+		w, err := startClient(apart, i == 0)
 		if err != nil {
 			return fmt.Errorf("starting client process %d of %d: %w", i+1, n, err)
 		}
@@ -107,7 +102,11 @@ func pin(last bool) (restore func()) {
 	return func() { _ = unix.SchedSetaffinity(0, &before) }
 }
 
-func startClient() (*client, error) {
+// startClient starts a client process, and with apart pins it to the last processor or the others.
+func startClient(apart, last bool) (*client, error) {
+	if apart {
+		defer pin(last)()
+	}
 	exe, err := os.Executable()
 	if err != nil {
 		return nil, err

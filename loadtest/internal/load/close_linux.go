@@ -78,6 +78,7 @@ func (l *Loop) close(c *conn, hard bool) {
 // vanish closes a connection without sending a packet, as if the machine lost its power
 // (TCP_REPAIR). Without CAP_NET_ADMIN the connection stays open and silent.
 func (l *Loop) vanish(c *conn) {
+	l.silence(c)
 	if c.state != open {
 		return
 	}

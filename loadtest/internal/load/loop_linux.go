@@ -211,7 +211,6 @@ func (l *Loop) execute(cmd Command) {
 			case cmd.Silence:
 				l.silence(c)
 			case cmd.Vanish:
-				l.silence(c)
 				l.vanish(c)
 			}
 		}

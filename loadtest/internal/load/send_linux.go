@@ -50,7 +50,12 @@ func (l *Loop) flush(c *conn) {
 		c.lastSend = before
 		c.wrote += int64(n)
 	}
-	l.wantWrite(c, c.wrote < c.asked)
+	if want := c.wrote < c.asked; want != c.wantWrite {
+		c.wantWrite = want
+		if err := l.watch(c, unix.EPOLL_CTL_MOD); err != nil {
+			panic("BUG: epoll_ctl: " + err.Error())
+		}
+	}
 }
 
 // unsent returns the next bytes to send.
@@ -63,17 +68,6 @@ func (c *conn) unsent(now int64) []byte {
 		stamp{c.number, c.whole(), c.moment}.write(c.message)
 	}
 	return c.message[from:min(from+c.asked-c.wrote, int64(len(c.message)))]
-}
-
-// wantWrite makes epoll report when the connection is writable, or no longer report it.
-func (l *Loop) wantWrite(c *conn, want bool) {
-	if want == c.wantWrite {
-		return
-	}
-	c.wantWrite = want
-	if err := l.watch(c, unix.EPOLL_CTL_MOD); err != nil {
-		panic("BUG: epoll_ctl: " + err.Error())
-	}
 }
 
 // watch makes epoll report the events of a connection.

@@ -3,6 +3,7 @@ package processes
 import (
 	"bufio"
 	"errors"
+	"fmt"
 	"os/exec"
 	"syscall"
 	"time"
@@ -20,6 +21,7 @@ type child struct {
 	cmd  *exec.Cmd
 	done chan struct{} // closed when it has ended
 	err  error         // of Wait, once done is closed
+	errs tail          // its output of errors if it is kept, once done is closed
 }
 
 // start starts a process. read handles each line of its output: the first one, which says that the
@@ -45,7 +47,8 @@ func (c *child) start(cmd *exec.Cmd, read func(line []byte) error) error {
 	lines.Scan()
 	if err := read(lines.Bytes()); err != nil {
 		c.kill()
-		return errors.Join(err, cmd.Wait())
+		ended := cmd.Wait() // all output has arrived
+		return errors.Join(fmt.Errorf("%w %s", err, c.errs), ended)
 	}
 	go func() {
 		defer close(c.done)

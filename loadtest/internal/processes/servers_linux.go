@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 )
@@ -28,8 +27,7 @@ type Servers struct {
 
 type server struct {
 	child
-	addr   string // of its listener
-	errs   tail
+	addr   string   // of its listener
 	output []string // lines after the first, complete once it has ended
 }
 
@@ -86,7 +84,7 @@ func (p *server) read(line []byte) error {
 	at, found := strings.CutPrefix(string(line), "listening on ")
 	p.addr, _, _ = strings.Cut(at, ",")
 	if _, err := netip.ParseAddrPort(p.addr); err != nil || !found {
-		return fmt.Errorf("no line about its listener: %s %s", line, &p.errs)
+		return fmt.Errorf("no line about its listener: %s", line)
 	}
 	return nil
 }
@@ -95,7 +93,7 @@ func (p *server) read(line []byte) error {
 func (s *Servers) Died() error {
 	for i, p := range s.all {
 		if p.ended() {
-			return fmt.Errorf("server %d of %d ended (%v): %s", i+1, len(s.all), p.err, &p.errs)
+			return fmt.Errorf("server %d of %d ended (%v): %s", i+1, len(s.all), p.err, p.errs)
 		}
 	}
 	return nil
@@ -119,7 +117,7 @@ func (s *Servers) Stop(within time.Duration) (said []string, err error) {
 		<-p.done
 		state := p.cmd.ProcessState
 		if status, ok := state.Sys().(syscall.WaitStatus); ok && (state.ExitCode() > 0 || status.Signal() == syscall.SIGKILL) {
-			err = errors.Join(err, fmt.Errorf("server %d of %d was stopped and ended with %v: %s", i+1, len(s.all), state, &p.errs))
+			err = errors.Join(err, fmt.Errorf("server %d of %d was stopped and ended with %v: %s", i+1, len(s.all), state, p.errs))
 		}
 		said = append(said, p.output...)
 	}
@@ -129,24 +127,15 @@ func (s *Servers) Stop(within time.Duration) (said []string, err error) {
 	return said, err
 }
 
-// A tail keeps the last tailSize bytes written to it. Safe for concurrent use.
-type tail struct {
-	mu   sync.Mutex
-	text []byte // guarded by mu
-}
+// A tail keeps the last tailSize bytes written to it.
+type tail []byte
 
-const tailSize = 2000 // bytes
+const tailSize = 2000
 
 func (t *tail) Write(p []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.text = append(t.text, p...)
-	t.text = t.text[max(0, len(t.text)-tailSize):]
+	*t = append(*t, p...)
+	*t = (*t)[max(0, len(*t)-tailSize):]
 	return len(p), nil
 }
 
-func (t *tail) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return strings.TrimSpace(string(t.text))
-}
+func (t tail) String() string { return strings.TrimSpace(string(t)) }

@@ -61,7 +61,7 @@ type group struct {
 // call fails. Run calls report with each Report.
 func NewLoop(plan Plan, report func(Report)) (*Loop, error) {
 	l := &Loop{
-		plan: plan, commands: make(chan Command, 16), report: report, began: time.Now(), phases: phases{{name: "open"}},
+		plan: plan, commands: make(chan Command, 16), report: report, began: time.Now(), phases: phases{{Name: "open"}},
 		buf: make([]byte, readChunk), parts: map[*conn][]byte{}, recent: result.NewCoarse(),
 		counts: result.Counts{
 			Groups: make([]result.Group, len(plan.Specs)), Failures: result.Failures{}, OwnDelay: map[string]*result.Histogram{},

@@ -217,7 +217,7 @@ func TestTargetsOfTwoFamiliesAreRefused(t *testing.T) {
 }
 
 func TestAnInstantBelongsToOnePhase(t *testing.T) {
-	p := phases{{"open", 0}, {"hold", 100}, {"", 200}}
+	p := phases{{Name: "open"}, {Name: "hold", From: 100}, {From: 200}}
 	for at, want := range map[int64]string{-1: "open", 0: "open", 99: "open", 100: "hold", 199: "hold", 200: "", 1000: ""} {
 		require.Equal(t, want, p.at(at), at)
 	}

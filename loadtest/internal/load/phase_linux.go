@@ -6,25 +6,20 @@ import (
 	"github.com/idlewheel/idlewheel/loadtest/internal/result"
 )
 
-// A phase is a part of the run. The time after the last one, which has no name, is for answers.
-type phase struct {
-	name string
-	from int64
-}
-
-// phases are the phases until now, in order.
-type phases []phase
+// phases are the phases until now, in order. The time after the last one, which has no name, is for
+// answers.
+type phases []result.Phase
 
 // present returns the name of the present phase.
-func (p phases) present() string { return p[len(p)-1].name }
+func (p phases) present() string { return p[len(p)-1].Name }
 
 // at returns the name of the phase at an instant.
 func (p phases) at(at int64) string {
 	i := len(p) - 1
-	for i > 0 && p[i].from > at {
+	for i > 0 && p[i].From > time.Duration(at) {
 		i--
 	}
-	return p[i].name
+	return p[i].Name
 }
 
 // delayed records that this process did something later than it was due.
@@ -43,7 +38,7 @@ func (l *Loop) begin(name string) {
 			e.Outstanding = e.Sent - min(e.Answered, e.Sent) // one may be sent later than it began
 		}
 	}
-	l.phases = append(l.phases, phase{name: name, from: l.now()})
+	l.phases = append(l.phases, result.Phase{Name: name, From: time.Duration(l.now())})
 }
 
 func (g *group) latency(phase string) *result.Latency {

@@ -32,7 +32,6 @@ type Loop struct {
 
 	conns    []*conn // by index
 	due      schedule
-	groups   []*group
 	family   int // of the addresses
 	targets  []unix.Sockaddr
 	sources  []unix.Sockaddr // nil if the kernel chooses
@@ -54,7 +53,6 @@ type group struct {
 	Spec
 	counts  *result.Group // one of those of the Loop
 	message []byte        // the present message if it has a stamp, otherwise repeated ones
-	conns   []conn
 }
 
 // NewLoop returns a Loop for a plan, or an error if its targets are of two families or a system
@@ -71,7 +69,7 @@ func NewLoop(plan Plan, report func(Report)) (*Loop, error) {
 		return nil, err
 	}
 	for i, s := range plan.Specs {
-		g := &group{Spec: s, counts: &l.counts.Groups[i], message: padding(s.Size), conns: make([]conn, s.Connections)}
+		g := &group{Spec: s, counts: &l.counts.Groups[i], message: padding(s.Size)}
 		if !g.stamped() {
 			g.message = repeated(g.message)
 			if Echoes(s.Behaviour) {
@@ -79,14 +77,12 @@ func NewLoop(plan Plan, report func(Report)) (*Loop, error) {
 			}
 		}
 		*g.counts = result.Group{Name: s.Name, Behaviour: s.Behaviour, Connections: s.Connections}
-		for i := range g.conns {
-			c := &g.conns[i]
-			*c = conn{group: g, fd: -1, place: int32(len(l.due)), number: uint32(plan.First + len(l.conns)), due: never}
+		for range s.Connections {
+			c := &conn{group: g, fd: -1, place: int32(len(l.due)), number: uint32(plan.First + len(l.conns)), due: never}
 			l.conns, l.due = append(l.conns, c), append(l.due, c)
 		}
-		l.groups = append(l.groups, g)
 		if !s.Deferred {
-			l.openGroup(g)
+			l.openGroup(s.Name)
 		}
 	}
 	var err error
@@ -196,23 +192,20 @@ func (l *Loop) execute(cmd Command) {
 		l.begin("")
 		l.ending, l.endsAt = true, l.now()+int64(cmd.Drain)
 	}
-	for _, g := range l.groups {
-		if g.Name == cmd.Open {
-			l.openGroup(g)
-		}
-		for i := range g.conns {
-			c := &g.conns[i]
-			switch g.Name {
-			case cmd.LastMessage:
-				if c.state == open {
-					l.due.set(c, never) // its next message is the last one
-				}
-				l.words.queue = append(l.words.queue, c)
-			case cmd.Silence:
-				l.silence(c)
-			case cmd.Vanish:
-				l.vanish(c)
+	if cmd.Open != "" {
+		l.openGroup(cmd.Open)
+	}
+	for _, c := range l.conns {
+		switch c.Name {
+		case cmd.LastMessage:
+			if c.state == open {
+				l.due.set(c, never) // its next message is the last one
 			}
+			l.words.queue = append(l.words.queue, c)
+		case cmd.Silence:
+			l.silence(c)
+		case cmd.Vanish:
+			l.vanish(c)
 		}
 	}
 }

@@ -13,12 +13,14 @@ import (
 
 // openGroup lets the connections of a group be opened. The rate rises again if all earlier ones had
 // their time.
-func (l *Loop) openGroup(g *group) {
+func (l *Loop) openGroup(name string) {
 	if now := l.now(); l.openFrom+l.plan.opensAt(l.begun) < now {
 		l.openFrom, l.begun = now, 0
 	}
-	for i := range g.conns {
-		l.openLater(&g.conns[i])
+	for _, c := range l.conns {
+		if c.Name == name {
+			l.openLater(c)
+		}
 	}
 }
 

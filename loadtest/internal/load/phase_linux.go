@@ -33,8 +33,8 @@ func (l *Loop) delayed(by int64) {
 
 // begin begins a phase, and counts the messages of the last one that have no answer.
 func (l *Loop) begin(name string) {
-	for _, g := range l.groups {
-		if e := g.counts.Exchanges[l.phases.present()]; e != nil {
+	for _, g := range l.counts.Groups {
+		if e := g.Exchanges[l.phases.present()]; e != nil {
 			e.Outstanding = e.Sent - min(e.Answered, e.Sent) // one may be sent later than it began
 		}
 	}

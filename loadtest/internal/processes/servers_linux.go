@@ -106,13 +106,8 @@ func (s *Servers) Stop(within time.Duration) (said []string, err error) {
 	for _, p := range s.all {
 		_ = p.cmd.Process.Signal(syscall.SIGCONT) // a stopped process does not handle SIGTERM
 		_ = p.cmd.Process.Signal(syscall.SIGTERM)
+		defer time.AfterFunc(within, p.kill).Stop()
 	}
-	kill := time.AfterFunc(within, func() {
-		for _, p := range s.all {
-			p.kill()
-		}
-	})
-	defer kill.Stop()
 	for i, p := range s.all {
 		<-p.done
 		state := p.cmd.ProcessState

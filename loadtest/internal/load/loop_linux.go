@@ -30,7 +30,7 @@ type Loop struct {
 	began    time.Time
 	poller   *poller
 
-	conns    []*conn // by index
+	conns    []*conn // by their number, from plan.First
 	due      schedule
 	family   int // of the addresses
 	targets  []unix.Sockaddr
@@ -137,9 +137,6 @@ func (l *Loop) Run() error {
 }
 
 func (l *Loop) now() int64 { return int64(time.Since(l.began)) }
-
-// index returns the index of a connection in conns.
-func (l *Loop) index(c *conn) int32 { return int32(c.number) - int32(l.plan.First) }
 
 // wait waits until the next action is due, and handles the events that arrive before.
 func (l *Loop) wait(now, until int64) error {

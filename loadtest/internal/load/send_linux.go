@@ -79,5 +79,5 @@ func (l *Loop) watch(c *conn, op int) error {
 	if c.wantWrite {
 		events |= unix.EPOLLOUT
 	}
-	return unix.EpollCtl(l.poller.fd, op, int(c.fd), &unix.EpollEvent{Events: events, Fd: l.index(c)})
+	return unix.EpollCtl(l.poller.fd, op, int(c.fd), &unix.EpollEvent{Events: events, Fd: int32(c.number) - int32(l.plan.First)})
 }

@@ -23,7 +23,7 @@ func Describe() result.Machine {
 	_, model, _ := strings.Cut(proc.line("cpuinfo", "model name"), ":")
 	m := result.Machine{
 		CPU: strings.TrimSpace(model), CPUs: runtime.NumCPU(), Go: runtime.Version(),
-		Kernel:      strings.TrimSpace(proc.text("sys/kernel/osrelease")),
+		Kernel:      strings.TrimSpace(proc.line("sys/kernel/osrelease", "")),
 		Memory:      proc.number("meminfo", "MemTotal:", 0).n << 10,
 		Descriptors: proc.number("self/limits", "Max open files", 1).n,
 	}

@@ -34,15 +34,10 @@ func (n number) String() string {
 	return format.Count(n.n)
 }
 
-// text returns the content of a file, or "".
-func (f files) text(file string) string {
-	text, _ := fs.ReadFile(f.root, file)
-	return string(text)
-}
-
 // line returns what follows the prefix in the first line with that prefix, or "".
 func (f files) line(file, prefix string) string {
-	for line := range strings.Lines(f.text(file)) {
+	text, _ := fs.ReadFile(f.root, file)
+	for line := range strings.Lines(string(text)) {
 		if rest, ok := strings.CutPrefix(line, prefix); ok {
 			return rest
 		}
@@ -50,12 +45,10 @@ func (f files) line(file, prefix string) string {
 	return ""
 }
 
-// number returns field i after the prefix, in the first line with that prefix.
-func (f files) number(file, prefix string, i int) number { return field(f.line(file, prefix), i) }
-
-// field returns field i of a text. "unlimited" is math.MaxUint64.
-func field(text string, i int) number {
-	fields := strings.Fields(text)
+// number returns field i after the prefix, in the first line with that prefix. "unlimited" is
+// math.MaxUint64.
+func (f files) number(file, prefix string, i int) number {
+	fields := strings.Fields(f.line(file, prefix))
 	if i >= len(fields) {
 		return number{}
 	}

@@ -27,33 +27,18 @@ type socket struct {
 	bytesIn uint64 // without those that came after the server had closed
 }
 
-// doors are the addresses at which the server was seen to listen, by port. Another program may have
-// connections of the same port at other addresses, also as their client.
-type doors map[uint16][]netip.Addr
-
-// add adds an address.
-func (d doors) add(at netip.AddrPort) {
-	if port := at.Port(); !slices.Contains(d[port], at.Addr()) {
-		d[port] = append(d[port], at.Addr())
-	}
-}
-
-// have reports whether a connection may have come by one of them. A listener that has ended may
-// have accepted it if none is known for its port. A socket that was reset may have no addresses.
-func (d doors) have(s socket) bool {
-	known := d[s.local.Port()]
-	return len(known) == 0 || s.remote.Port() == 0 || slices.ContainsFunc(known, func(a netip.Addr) bool {
-		return a.IsUnspecified() || a == s.local.Addr()
-	})
+// open reports whether the server has not closed its end.
+func (s *socket) open() bool {
+	return s.state == unix.BPF_TCP_ESTABLISHED || s.state == unix.BPF_TCP_CLOSE_WAIT
 }
 
 // A conn is a connection under watch.
 type conn struct {
 	last    socket    // its last sample with details
+	freed   *socket   // the event of its end, if it came
 	round   int       // of the last sample in which the kernel listed it
-	missing time.Time // since when the kernel lists it no longer
+	gone    time.Time // since when the kernel does not list it as open
 	ended   bool      // its end is recorded
-	closing time.Time // the server has closed it, and the event with the details may come
 	gaps    int
 	longest time.Duration
 }
@@ -62,16 +47,16 @@ type conn struct {
 // safe for concurrent use.
 type tracker struct {
 	Report
-	conns  map[uint64]*conn  // by cookie
-	freed  map[uint64]socket // events of connections that the last sample still listed
-	lost   bool              // the kernel has dropped events
+	conns  map[uint64]*conn // by cookie
+	lost   bool             // the kernel has dropped events
 	rounds int
 	last   time.Time // the start of the last sample
 
-	doors      doors
+	// doors are the addresses at which the server was seen to listen, by port. Another program may
+	// have connections of the same port at other addresses, also as their client.
+	doors      map[uint16][]netip.Addr
 	listened   int       // ports with a listener in the first sample
 	listenedAt time.Time // start of the last sample with all of them
-	settled    int       // closes before it
 
 	short   int                     // connections that no sample listed while they were open
 	gaps    [silence.Buckets]uint32 // connections that have ended, by their longest gap
@@ -87,7 +72,16 @@ const maxCloses = 1e6
 
 func newTracker(r Report) *tracker {
 	r.Schema, r.Verdicts, r.Closed, r.Open = 1, map[Verdict]int{ByPeer: 0}, []Connection{}, []Connection{}
-	return &tracker{Report: r, conns: map[uint64]*conn{}, freed: map[uint64]socket{}, doors: doors{}}
+	return &tracker{Report: r, conns: map[uint64]*conn{}, doors: map[uint16][]netip.Addr{}}
+}
+
+// isForeign reports whether a connection came by none of the doors. A listener that has ended may
+// have accepted it if none is known for its port. A socket that was reset may have no addresses.
+func (t *tracker) isForeign(s socket) bool {
+	known := t.doors[s.local.Port()]
+	return len(known) > 0 && s.remote.Port() != 0 && !slices.ContainsFunc(known, func(a netip.Addr) bool {
+		return a.IsUnspecified() || a == s.local.Addr()
+	})
 }
 
 // sample takes the sockets that the kernel listed between two moments, and then those that it has
@@ -97,79 +91,48 @@ func (t *tracker) sample(began, ended time.Time, listed []socket, listening int,
 		t.listened, t.last = listening, began
 	}
 	t.LongestWait = max(t.LongestWait, began.Sub(t.last))
-	if listening >= t.listened {
-		t.listenedAt, t.settled = began, len(t.Closed)
+	t.last = began
+	for _, s := range listed {
+		if t.conns[s.cookie] == nil {
+			t.conns[s.cookie] = &conn{last: s, ended: !s.open()}
+			if s.open() {
+				t.Seen++
+			}
+		}
 	}
 	for _, s := range freed {
-		t.freed[s.cookie] = s
+		if c := t.conns[s.cookie]; c != nil {
+			c.freed = &s
+		} else if t.rounds > 1 && s.remote.Port() != 0 { // without a peer it was a listener
+			t.short++
+		}
 	}
 	for _, s := range listed {
-		t.observe(s)
+		c := t.conns[s.cookie]
+		c.round = t.rounds
+		if s.open() {
+			c.update(s)
+		} else {
+			t.close(c, s)
+		}
 	}
-	t.countShort(freed)
 	for cookie, c := range t.conns {
-		if c.round < t.rounds && (c.ended || t.vanished(c, ended)) {
-			delete(t.conns, cookie)
-			delete(t.freed, cookie)
-		}
-	}
-	if listening < t.listened {
-		for i := t.settled; i < len(t.Closed); i++ {
-			if t.Closed[i].Closed.After(t.listenedAt) {
-				t.Closed[i].Verdict = Shutdown
+		if c.round < t.rounds {
+			if t.close(c, socket{at: ended}); c.ended {
+				delete(t.conns, cookie)
 			}
 		}
 	}
-	t.last = began
-}
-
-// countShort removes the freed sockets that no sample listed, and counts them.
-func (t *tracker) countShort(freed []socket) {
-	for _, s := range freed {
-		if t.conns[s.cookie] == nil {
-			delete(t.freed, s.cookie)
-			if t.rounds > 1 && s.remote.Port() != 0 { // without a peer it was a listener
-				t.short++
-			}
+	if listening >= t.listened {
+		t.listenedAt = began
+		return
+	}
+	for i := range t.Closed {
+		if t.Closed[i].Closed.After(t.listenedAt) {
+			t.Closed[i].Verdict = Shutdown
 		}
 	}
 }
-
-// observe takes a socket that the kernel lists.
-func (t *tracker) observe(s socket) {
-	c := t.conns[s.cookie]
-	open := s.state == unix.BPF_TCP_ESTABLISHED || s.state == unix.BPF_TCP_CLOSE_WAIT
-	if c == nil {
-		c = &conn{ended: !open, last: s}
-		t.conns[s.cookie] = c
-		if open {
-			t.Seen++
-		}
-	}
-	c.round, c.missing = t.rounds, time.Time{}
-	switch {
-	case c.ended:
-	case open:
-		c.update(s)
-	case s.state == unix.BPF_TCP_LAST_ACK || c.last.state == unix.BPF_TCP_CLOSE_WAIT:
-		t.end(c, s.at, ByPeer)
-	default:
-		if c.closing.IsZero() {
-			c.closing = s.at
-		}
-		if s.lastByte.IsZero() && t.freed[s.cookie] == (socket{}) && t.mayCome(c.closing, s.at) {
-			return
-		}
-		c.last.unread = 0 // with unread bytes the kernel sends an RST instead of a FIN
-		if !s.lastByte.IsZero() {
-			c.last.lastByte, c.last.dataIn = s.lastByte, s.dataIn
-		}
-		t.end(c, c.closing, byServer)
-	}
-}
-
-// mayCome reports whether the event of a socket may still come. since is when its end was noticed.
-func (t *tracker) mayCome(since, now time.Time) bool { return !t.lost && now.Sub(since) < eventWait }
 
 // resolution is the precision of lastByte: two ticks of a kernel with 100 ticks per second.
 const resolution = 20 * time.Millisecond
@@ -182,32 +145,40 @@ func (c *conn) update(s socket) {
 		c.gaps++
 		c.longest = max(c.longest, gap)
 	}
-	c.last = s
+	c.last, c.gone = s, time.Time{}
 }
 
-// vanished records the end of a connection that the kernel does not list. It returns false if the
-// next sample must decide: a dump may miss a socket while others come and go.
-func (t *tracker) vanished(c *conn, at time.Time) bool {
-	freed, known := t.freed[c.last.cookie]
-	missed := c.missing.IsZero()
-	if missed {
-		c.missing = at
+// close records the end of a connection that the kernel lists as closed, or no longer lists: then s
+// has the moment only. If a later sample or event may tell more, it waits.
+func (t *tracker) close(c *conn, s socket) {
+	listed, missed := s.state != 0, c.gone.IsZero()
+	if missed || listed && c.last.open() {
+		c.gone = s.at
 	}
+	mayCome := c.freed == nil && !t.lost && s.at.Sub(c.gone) < eventWait
 	switch {
-	case c.last.state == unix.BPF_TCP_CLOSE_WAIT:
-		t.end(c, at, ByPeer)
-	case known:
-		t.end(c, c.missing, closedBy(c.last, freed))
-	case missed || t.mayCome(c.missing, at):
-		return false
-	case !c.closing.IsZero():
-		t.end(c, c.closing, byServer)
+	case c.ended:
+	case s.state == unix.BPF_TCP_LAST_ACK || c.last.state == unix.BPF_TCP_CLOSE_WAIT:
+		t.end(c, ByPeer)
+	case listed:
+		c.last.state = s.state
+		c.last.unread = 0 // with unread bytes the kernel sends an RST instead of a FIN
+		if !s.lastByte.IsZero() {
+			c.last.lastByte, c.last.dataIn = s.lastByte, s.dataIn
+		} else if mayCome {
+			return
+		}
+		t.end(c, byServer)
+	case c.freed != nil:
+		t.end(c, closedBy(c.last, *c.freed))
+	case missed, mayCome: // a dump may miss a socket while others come and go
+	case !c.last.open(): // it was listed as closed
+		t.end(c, byServer)
 	case t.lost:
-		t.end(c, c.missing, Unknown)
+		t.end(c, Unknown)
 	default: // the process still has the socket: a reset arrived, or the kernel gave up
-		t.end(c, c.missing, ByPeer)
+		t.end(c, ByPeer)
 	}
-	return true
 }
 
 // closedBy returns byServer, ByPeer or Unknown for a connection without TIME_WAIT. Either the peer
@@ -231,9 +202,8 @@ func closedBy(last, freed socket) Verdict {
 	return Unknown
 }
 
-// end records the end of a connection that a sample noticed first at a moment. by is byServer,
-// ByPeer or Unknown.
-func (t *tracker) end(c *conn, at time.Time, by Verdict) {
+// end records the end of a connection. by is byServer, ByPeer or Unknown.
+func (t *tracker) end(c *conn, by Verdict) {
 	c.ended = true
 	t.gaps[silence.Bucket(c.longest)]++
 	switch {
@@ -247,18 +217,18 @@ func (t *tracker) end(c *conn, at time.Time, by Verdict) {
 	// Without an event it was closed at any time since the last sample that listed it as open. On a
 	// busy machine the event is late, and tells the time of its own.
 	end, from := c.last, c.last.at
-	freed, known := t.freed[c.last.cookie]
-	if known && freed.remote.Port() != 0 {
-		if end = freed; freed.lastByte.After(from) {
-			from = freed.lastByte
+	if c.freed != nil && c.freed.remote.Port() != 0 {
+		if end = *c.freed; end.lastByte.After(from) {
+			from = end.lastByte
 		}
 	}
-	if known && freed.finAcked { // a FIN is sent only if all was read; that of the peer is a byte
+	// A FIN is sent only if all was read. That of the peer is a byte.
+	if c.freed != nil && c.freed.finAcked {
 		end.unread = 0
 	}
-	within := max(at.Sub(from)/2, 0)
-	if end.at = at.Add(-within); known && !freed.at.After(at) {
-		end.at, within = freed.at, resolution
+	within := max(c.gone.Sub(from)/2, 0)
+	if end.at = c.gone.Add(-within); c.freed != nil && !c.freed.at.After(c.gone) {
+		end.at, within = c.freed.at, resolution
 	}
 	record := c.record(end)
 	record.Verdict, record.Closed, record.Within = by, end.at, within
@@ -274,24 +244,18 @@ func (c *conn) record(s socket) Connection {
 }
 
 // open reports whether the last sample listed the connection as open.
-func (c *conn) open() bool { return !c.ended && c.closing.IsZero() && c.missing.IsZero() }
+func (c *conn) open() bool { return !c.ended && c.gone.IsZero() }
 
-// waits reports whether the event of a socket may still come.
-func (t *tracker) waits() bool {
+// count returns the number of connections that the last sample listed as open, and of those with an
+// end that is not decided yet.
+func (t *tracker) count() (open, undecided int) {
 	for _, c := range t.conns {
-		if !c.ended && !c.open() {
-			return true
+		switch {
+		case c.open():
+			open++
+		case !c.ended:
+			undecided++
 		}
 	}
-	return false
-}
-
-// open returns the number of connections that the last sample listed as open.
-func (t *tracker) open() (n int) {
-	for _, c := range t.conns {
-		if c.open() {
-			n++
-		}
-	}
-	return n
+	return open, undecided
 }

@@ -68,7 +68,8 @@ func Watch(ctx context.Context, c Config) (*Report, error) {
 			return nil, fmt.Errorf("%s: %w", ports(c.Ports), ErrNothing)
 		}
 		t.Took = time.Since(t.Began)
-		c.Progress(t.Took, t.open(), len(t.Closed))
+		open, _ := t.count()
+		c.Progress(t.Took, open, len(t.Closed))
 		if c.For > 0 && t.Took >= c.For {
 			break
 		}
@@ -90,7 +91,8 @@ func Watch(ctx context.Context, c Config) (*Report, error) {
 // missed.
 func (t *tracker) settle(from *events) error {
 	for began := time.Now(); ; time.Sleep(20 * time.Millisecond) {
-		if err := t.look(from); err != nil || !t.waits() || time.Since(began) > 2*eventWait {
+		err := t.look(from)
+		if _, undecided := t.count(); err != nil || undecided == 0 || time.Since(began) > 2*eventWait {
 			return err
 		}
 	}
@@ -111,7 +113,9 @@ func (t *tracker) look(from *events) error {
 			case !ok:
 			case s.state == unix.BPF_TCP_LISTEN:
 				listening[s.local.Port()] = true
-				t.doors.add(s.local)
+				if port := s.local.Port(); !slices.Contains(t.doors[port], s.local.Addr()) {
+					t.doors[port] = append(t.doors[port], s.local.Addr())
+				}
 			default:
 				listed = append(listed, s)
 			}
@@ -123,8 +127,7 @@ func (t *tracker) look(from *events) error {
 	ended := time.Now()
 	freed, lost := from.take() // after the dump: a socket that it does not list is in one of both
 	t.lost = lost
-	others := func(s socket) bool { return !t.doors.have(s) }
-	t.sample(began, ended, slices.DeleteFunc(listed, others), len(listening), slices.DeleteFunc(freed, others))
+	t.sample(began, ended, slices.DeleteFunc(listed, t.isForeign), len(listening), slices.DeleteFunc(freed, t.isForeign))
 	return nil
 }
 

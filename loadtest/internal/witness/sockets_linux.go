@@ -17,15 +17,8 @@ import (
 	"github.com/idlewheel/idlewheel/loadtest/internal/machine"
 )
 
-const (
-	// infoAttribute is the attribute with a struct tcp_info, INET_DIAG_INFO.
-	infoAttribute = 2
-	// destroyed4 and destroyed6 are the multicast groups with an event for each freed socket,
-	// SKNLGRP_INET_TCP_DESTROY and SKNLGRP_INET6_TCP_DESTROY.
-	destroyed4, destroyed6 = 1, 3
-	// eventBuffer is the receive buffer of events: about 40,000 of them.
-	eventBuffer = 32 << 20 // bytes
-)
+// infoAttribute is the attribute with a struct tcp_info, INET_DIAG_INFO.
+const infoAttribute = 2
 
 // diagMessage is a struct inet_diag_msg. Attributes follow it.
 type diagMessage struct {
@@ -47,23 +40,19 @@ func parse(message []byte, now time.Time) (s socket, ok bool) {
 		cookie: uint64(m.ID.Cookie[1])<<32 | uint64(m.ID.Cookie[0]), state: m.State, unread: m.Unread,
 		local: address(m.Family, m.ID.Local, m.ID.LocalPort), remote: address(m.Family, m.ID.Remote, m.ID.RemotePort), at: now,
 	}
-	for rest := message[size:]; len(rest) >= unix.SizeofRtAttr; {
-		length, kind := int(binary.NativeEndian.Uint16(rest)), binary.NativeEndian.Uint16(rest[2:])
-		if length < unix.SizeofRtAttr || length > len(rest) {
-			return s, false
-		}
-		if kind == infoAttribute {
+	attributes, err := nl.ParseRouteAttr(message[size:])
+	for _, a := range attributes {
+		if a.Attr.Type == infoAttribute {
 			var info unix.TCPInfo
-			copy(bytesOf(&info), rest[unix.SizeofRtAttr:length]) // older kernels send less
+			copy(bytesOf(&info), a.Value) // older kernels send less
 			s.lastByte = now.Add(-time.Duration(info.Last_data_recv) * time.Millisecond)
 			s.dataIn, s.otherIn = info.Data_segs_in, info.Segs_in-info.Data_segs_in
 			s.dataOut, s.otherOut = info.Data_segs_out, info.Segs_out-info.Data_segs_out
 			s.bytesIn = info.Bytes_received
 			s.finAcked = info.Bytes_acked > info.Bytes_sent-info.Bytes_retrans
 		}
-		rest = rest[min(len(rest), (length+3)&^3):]
 	}
-	return s, true
+	return s, err == nil
 }
 
 // bytesOf returns the memory of a value without pointers.
@@ -102,10 +91,11 @@ type events struct {
 
 // listenForEvents subscribes to the freed sockets of the ports. The caller must call close.
 func listenForEvents(ports []int) (*events, error) {
-	s, err := nl.Subscribe(unix.NETLINK_SOCK_DIAG, destroyed4, destroyed6)
+	s, err := nl.Subscribe(unix.NETLINK_SOCK_DIAG, unix.SKNLGRP_INET_TCP_DESTROY, unix.SKNLGRP_INET6_TCP_DESTROY)
 	if err != nil {
 		return nil, fmt.Errorf("events of sock_diag: %w", err)
 	}
+	const eventBuffer = 32 << 20                                      // bytes: about 40,000 events
 	if err := s.SetReceiveBufferSize(eventBuffer, true); err != nil { // it needs CAP_NET_ADMIN
 		_ = s.SetReceiveBufferSize(eventBuffer, false)
 	}

@@ -32,7 +32,7 @@ its idle timeouts as they really are, and the heartbeat interval that would have
 			c.Progress = func(passed time.Duration, open, closed int) {
 				if passed-told >= time.Second {
 					told = passed
-					fmt.Fprintf(cmd.ErrOrStderr(), "%3.0fs %7s open %7s closed by the server\n", passed.Seconds(), format.Count(uint64(open)), format.Count(uint64(closed)))
+					fmt.Fprintf(cmd.ErrOrStderr(), "%3.0fs %7s open %7s closed by the server\n", passed.Seconds(), format.Count(open), format.Count(closed))
 				}
 			}
 			r, err := witness.Watch(cmd.Context(), c)
@@ -95,9 +95,7 @@ round takes as long as the shortest silence that fails. Run it where the clients
 			if err := checkPath(&c, out); err != nil {
 				return err
 			}
-			c.Progress = func(t path.Try) {
-				fmt.Fprintf(cmd.ErrOrStderr(), "%10s silent: %s\n", t.Silence.Round(time.Millisecond), t.How)
-			}
+			c.Progress = cmd.ErrOrStderr()
 			r, err := path.Find(cmd.Context(), c)
 			if err != nil {
 				return fmt.Errorf("--target %s: %w", c.Target, err)

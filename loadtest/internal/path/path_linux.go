@@ -14,7 +14,6 @@ package path
 
 import (
 	"bufio"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -38,7 +37,7 @@ type Config struct {
 	Parallel  int           // connections per duration; all of them must survive
 	Precision time.Duration // the gap at which the search ends
 	Patience  time.Duration // longest wait for a connection or an echo
-	Progress  func(Try)     // called after each duration
+	Progress  io.Writer     // gets a line after each duration
 }
 
 // An Outcome is what became of a connection after its silence.
@@ -95,63 +94,46 @@ func Find(ctx context.Context, c Config) (*Report, error) {
 // timed reports whether the end of the connection was seen when it happened.
 func (o Outcome) timed() bool { return o == ClosedInTime || o == ResetInTime }
 
-// round tries all silences at the same time, and cancels those longer than one that failed.
-func (r *Report) round(ctx context.Context, c Config, silences []time.Duration) (failure error) {
+// round tries all silences at the same time, and cancels those longer than one that failed. It
+// returns an error if a connection proves nothing.
+func (r *Report) round(ctx context.Context, c Config, silences []time.Duration) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	type result struct {
-		Try
-		err error
-	}
-	results := make(chan result)
-	for _, d := range silences {
-		go func() {
-			t, err := c.try(ctx, d)
-			results <- result{t, err}
-		}()
-	}
-	running := slices.Clone(silences)
-	for range silences {
-		t := <-results
-		running = slices.DeleteFunc(running, func(d time.Duration) bool { return d == t.Silence })
-		switch {
-		case t.err == nil:
-			r.take(t.Try)
-			c.Progress(t.Try)
-		case ctx.Err() == nil: // the end of the context would have caused it
-			failure = t.err
-			cancel()
-		}
-		if r.Failed > 0 && !slices.ContainsFunc(running, func(d time.Duration) bool { return d < r.Failed }) {
-			cancel()
-		}
-	}
-	return failure
-}
-
-// try leaves connections silent. It returns an error if one of them proves nothing, or at the end
-// of the context.
-func (c Config) try(ctx context.Context, silence time.Duration) (Try, error) {
-	t := Try{Silence: silence, Outcomes: map[Outcome]int{}, How: Survived}
-	var mu sync.Mutex
 	all, ctx := errgroup.WithContext(ctx)
-	for range c.Parallel {
-		all.Go(func() error {
+	var mu sync.Mutex
+	running := slices.Clone(silences)
+	for _, silence := range silences {
+		t, left := Try{Silence: silence, Outcomes: map[Outcome]int{}, How: Survived}, c.Parallel
+		probe := func() error {
 			outcome, ended, err := c.probe(ctx, silence)
-			if err = cmp.Or(err, ctx.Err()); err != nil {
-				return err
-			}
 			mu.Lock()
 			defer mu.Unlock()
+			switch {
+			case ctx.Err() != nil: // its end would have caused the error
+				return nil
+			case err != nil:
+				return err
+			}
 			t.Outcomes[outcome]++
 			if outcome != Survived && (t.Ended == 0 || ended < t.Ended) {
 				t.Ended, t.How = ended, outcome
 			}
+			if left--; left > 0 {
+				return nil
+			}
+			r.take(t)
+			fmt.Fprintf(c.Progress, "%10s silent: %s\n", silence.Round(time.Millisecond), t.How)
+			running = slices.DeleteFunc(running, func(d time.Duration) bool { return d == silence })
+			if r.Failed > 0 && !slices.ContainsFunc(running, func(d time.Duration) bool { return d < r.Failed }) {
+				cancel()
+			}
 			return nil
-		})
+		}
+		for range c.Parallel {
+			all.Go(probe)
+		}
 	}
-	err := all.Wait()
-	return t, err
+	return all.Wait()
 }
 
 // take adds a complete try to the result.

@@ -38,7 +38,7 @@ const late = 400 * time.Millisecond
 func quick(target string) Config {
 	return Config{
 		Target: target, From: 500 * time.Millisecond, To: 8 * time.Second, Parallel: 3,
-		Precision: 300 * time.Millisecond, Patience: 1500 * time.Millisecond, Progress: func(Try) {},
+		Precision: 300 * time.Millisecond, Patience: 1500 * time.Millisecond, Progress: io.Discard,
 	}
 }
 

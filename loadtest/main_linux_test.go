@@ -186,7 +186,7 @@ func TestHoldWithTarget(t *testing.T) {
 		// The merge with a second machine doubles the counts.
 		f.result.Machines[0].Name = "another"
 		other := filepath.Join(t.TempDir(), "other.json")
-		require.NoError(t, file{other, f.result.Write}.create())
+		require.NoError(t, write(nil, other, f.result.Write))
 		sum := command(t, t.Context(), "merge --expect false-reaps==0 --expect own-delay.max<5s "+f.resultFile+" "+other)
 		require.Zero(t, sum.code, sum.errs)
 		require.Equal(t, uint64(200), sum.result.Groups[0].Reaped)

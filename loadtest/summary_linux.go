@@ -67,25 +67,25 @@ func summarize(out io.Writer, r *result.Result) {
 
 // counts writes the counts of each group.
 func counts(w io.Writer, r *result.Result) {
-	head := []string{"group"}
+	head := "group\t"
 	for _, c := range result.Counters {
 		if c.Main {
-			head = append(head, c.Name)
+			head += c.Name + "\t"
 		}
 	}
-	fmt.Fprintln(w, strings.Join(append(head, "remarks"), "\t")+"\t")
+	fmt.Fprintln(w, head+"remarks\t")
 	for i := range r.Groups {
-		cells, remarks := []string{r.Groups[i].Name}, []string(nil)
+		row, remarks := r.Groups[i].Name+"\t", []string(nil)
 		for _, c := range result.Counters {
 			n := format.Count(c.Of(&r.Groups[i]))
 			switch {
 			case c.Main:
-				cells = append(cells, n)
+				row += n + "\t"
 			case n != "0":
 				remarks = append(remarks, n+" "+c.Name)
 			}
 		}
-		fmt.Fprintln(w, strings.Join(append(cells, strings.Join(remarks, ", ")), "\t")+"\t")
+		fmt.Fprintln(w, row+strings.Join(remarks, ", ")+"\t")
 	}
 }
 
@@ -107,8 +107,8 @@ const toStdout = "-"
 func (o *options) report(cmd *cobra.Command, res *result.Result) error {
 	res.Expectations = slices.Clone(o.expected)
 	res.Judge()
-	err := writeAll(cmd, func(w io.Writer) { summarize(w, res) },
-		file{o.out, res.Write}, file{o.html, func(w io.Writer) error { return page.Write(w, res) }})
+	err := errors.Join(write(cmd, o.out, res.Write), write(cmd, o.html, func(w io.Writer) error { return page.Write(w, res) }))
+	summarize(textTo(cmd, o.out, o.html), res)
 	switch {
 	case res.Interrupted:
 		return errors.Join(err, errInterrupted)
@@ -120,36 +120,28 @@ func (o *options) report(cmd *cobra.Command, res *result.Result) error {
 	return err
 }
 
-// A file has a name, which may be empty or that of stdout, and a content.
-type file struct {
-	name  string
-	write func(io.Writer) error
-}
-
-// writeAll writes files in this order, except those without a name, and a text to stdout, or to
-// stderr if a file is stdout. The files come first: a closed pipe ends the process.
-func writeAll(cmd *cobra.Command, text func(io.Writer), files ...file) (err error) {
-	to := cmd.OutOrStdout()
-	for _, f := range files {
-		switch f.name {
-		case "":
-		case toStdout:
-			to = cmd.ErrOrStderr()
-			err = errors.Join(err, f.write(cmd.OutOrStdout()))
-		default:
-			err = errors.Join(err, f.create())
-		}
+// write writes a file, unless the name is empty. Files come before the text on stdout or stderr: a
+// closed pipe ends the process.
+func write(cmd *cobra.Command, name string, content func(io.Writer) error) error {
+	switch name {
+	case "":
+		return nil
+	case toStdout:
+		return content(cmd.OutOrStdout())
 	}
-	text(to)
-	return err
-}
-
-func (f file) create() error {
-	out, err := os.Create(f.name)
+	out, err := os.Create(name)
 	if err != nil {
 		return err
 	}
-	return errors.Join(f.write(out), out.Close())
+	return errors.Join(content(out), out.Close())
+}
+
+// textTo returns stdout, or stderr if one of the files is stdout.
+func textTo(cmd *cobra.Command, files ...string) io.Writer {
+	if slices.Contains(files, toStdout) {
+		return cmd.ErrOrStderr()
+	}
+	return cmd.OutOrStdout()
 }
 
 // checkTarget adds the faults of the target as a whole. Only groups that expect an echo count.

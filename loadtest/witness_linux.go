@@ -133,11 +133,12 @@ func checkPath(c *path.Config, out string) error {
 // writeReport writes the report as text to stdout, and as JSON to out. If out is stdout, the text
 // goes to stderr.
 func writeReport(cmd *cobra.Command, out string, report interface{ Write(io.Writer) }, interrupted bool) error {
-	err := writeAll(cmd, report.Write, file{out, func(w io.Writer) error {
+	err := write(cmd, out, func(w io.Writer) error {
 		to := json.NewEncoder(w)
 		to.SetIndent("", "  ")
 		return to.Encode(report)
-	}})
+	})
+	report.Write(textTo(cmd, out))
 	if err == nil && interrupted {
 		return errInterrupted
 	}

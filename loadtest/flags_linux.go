@@ -41,7 +41,7 @@ type options struct {
 	beginAt    int64 // Unix seconds; 0: at once
 	pids       []int
 	against    string
-	bareCosts  *result.Costs // from the file against
+	bareBytes  float64 // per connection, from the file against
 	heartbeat  time.Duration
 	jitter     float64
 	size       int
@@ -203,7 +203,7 @@ func (o *options) readAgainst() error {
 	if !bare.Setup.Bare || bare.Costs == nil {
 		return fmt.Errorf("--against %s: not a result with --bare and costs per connection", o.against)
 	}
-	o.bareCosts = bare.Costs
+	o.bareBytes = bare.Costs.ServerBytes
 	return nil
 }
 
@@ -253,30 +253,6 @@ func resolve(target string) (string, error) {
 		return "", errors.New("port 0 is not valid")
 	}
 	return addr.String(), nil
-}
-
-// perSource is the number of connections per source address.
-const perSource = 1000
-
-// setSources sets the source addresses. Connections to 127.0.0.0/8, where launched servers listen,
-// come from there.
-func (o *options) setSources(connections int) {
-	local := true
-	for _, t := range o.Targets {
-		local = local && strings.HasPrefix(t, "127.")
-	}
-	switch {
-	case o.Source == "none":
-		o.Source = ""
-	case o.Source == "" && local:
-		o.Source = "127.0.0.0/8"
-	}
-	if o.Sources == 0 {
-		o.Sources = max(1, connections/perSource)
-	}
-	if o.Source == "" {
-		o.Sources = 1
-	}
 }
 
 // noArgs refuses positional arguments.

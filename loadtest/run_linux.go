@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"runtime"
-	"slices"
 	"strings"
 	"time"
 
@@ -64,29 +63,26 @@ func (o *options) perform(specs []load.Spec, script func(r *run)) error {
 
 // prepare starts the processes and sends them the plan.
 func (r *run) prepare() error {
-	o, total := r.opt, 0
+	o, total, apart := r.opt, 0, 0
 	for _, s := range r.specs {
 		total += s.Connections
+		if s.Apart {
+			apart++
+			r.note("the group %s has a client process of its own", s.Name)
+		}
 	}
-	d, descriptors := demandOf(total, o.launch)
-	d.Clients, d.Servers = max(d.Clients, o.Clients), max(d.Servers, o.Servers)
-	isApart := slices.ContainsFunc(r.specs, func(s load.Spec) bool { return s.Apart })
-	if isApart {
-		d.Clients++
-		r.note("the group %s has a client process of its own", living)
-	}
-	o.setSources(total)
-	d.Sources, d.Targets = o.Sources, o.Targets
-	if checks := machine.Check(d); checks.Worst() == machine.Cannot {
+	r.res.Setup = o.setup(total, apart)
+	setup := &r.res.Setup
+	if checks := machine.Check(*setup); checks.Worst() == machine.Cannot {
 		return printLimits(o.cmd, checks)
 	}
 	if o.launch {
-		if err := r.servers.Start(r.ctx, r.launchConfig(d.Servers)); err != nil {
+		if err := r.servers.Start(r.ctx, r.launchConfig(setup.Servers)); err != nil {
 			return exitError{err, exitCannot}
 		}
-		o.Targets = r.servers.Targets
+		o.Targets, setup.Targets = r.servers.Targets, r.servers.Targets
 	}
-	if err := r.clients.Start(d.Clients, isApart); err != nil {
+	if err := r.clients.Start(setup.Clients, apart > 0); err != nil {
 		return exitError{err, exitCannot}
 	}
 	if err := r.awaitBegin(); err != nil {
@@ -94,8 +90,8 @@ func (r *run) prepare() error {
 	}
 	r.res.Began = time.Now()
 	r.baseline = r.measure()
-	r.describe(d, descriptors)
-	return r.clients.Begin(load.Plan{Setup: o.Setup, Specs: r.specs})
+	r.describe()
+	return r.clients.Begin(load.Plan{Setup: *setup, Specs: r.specs})
 }
 
 // awaitBegin waits until --begin-at. It may begin a second later.
@@ -111,9 +107,8 @@ func (r *run) awaitBegin() error {
 	select {
 	case <-time.After(left):
 	case <-r.ctx.Done():
-		return errInterrupted
 	}
-	return nil
+	return r.ctx.Err()
 }
 
 // launchConfig returns how to launch the servers.
@@ -133,27 +128,25 @@ func (r *run) launchConfig(servers int) processes.Launch {
 	}
 }
 
-// describe adds the setup and its remarks to the result.
-func (r *run) describe(d result.Setup, descriptors int) {
-	o := r.opt
-	r.res.Setup = o.Setup
-	r.res.Setup.Connections, r.res.Setup.Clients, r.res.Setup.Servers = d.Connections, d.Clients, d.Servers
-	r.res.Setup.Flags = map[string]string{}
-	o.cmd.Flags().VisitAll(func(f *pflag.Flag) { r.res.Setup.Flags[f.Name] = f.Value.String() })
-	for _, s := range r.specs {
-		r.res.Setup.Groups = append(r.res.Setup.Groups, s.GroupSetup)
+// describe completes the setup of the result, and adds remarks on it.
+func (r *run) describe() {
+	o, s := r.opt, &r.res.Setup
+	s.Flags = map[string]string{}
+	o.cmd.Flags().VisitAll(func(f *pflag.Flag) { s.Flags[f.Name] = f.Value.String() })
+	for _, spec := range r.specs {
+		s.Groups = append(s.Groups, spec.GroupSetup)
 	}
 	if !o.launch || o.Bare {
-		r.res.Setup.Tick = 0
+		s.Tick = 0
 	}
-	if d.Clients > 1 || d.Servers > 1 {
+	if s.Clients > 1 || s.Servers > 1 {
 		text := ""
-		if d.Servers > 0 {
-			text = fmt.Sprintf(" and %d server processes", d.Servers)
+		if s.Servers > 0 {
+			text = fmt.Sprintf(" and %d server processes", s.Servers)
 		}
-		r.note("a process may have %d descriptors: %d client processes hold the connections%s", descriptors, d.Clients, text)
+		r.note("a process may have %d descriptors: %d client processes hold the connections%s", machine.Descriptors(), s.Clients, text)
 	}
-	if d.Servers > 0 {
+	if s.Servers > 0 {
 		r.note("clients and servers share this machine: latency, CPU and kernel memory include both")
 	}
 }
@@ -176,7 +169,13 @@ func (r *run) finish() error {
 	if err != nil && len(r.res.Errors) == 0 { // otherwise it has ended before
 		r.res.Errors = append(r.res.Errors, err.Error())
 	}
-	r.noteServerOutput(said)
+	const few = 4 // lines
+	for _, line := range said[:min(few, len(said))] {
+		r.note("output of a server: %s", line)
+	}
+	if len(said) > few {
+		r.note("output of servers: %d more lines", len(said)-few)
+	}
 	r.res.Counts.Add(&last)
 	for i := range r.res.Groups {
 		r.res.Groups[i].Hostile = r.res.Groups[i].Name == attackers
@@ -187,16 +186,4 @@ func (r *run) finish() error {
 		r.finished()
 	}
 	return r.opt.report(r.opt.cmd, r.res)
-}
-
-// noteServerOutput adds the output of servers to the notes, at most a few lines.
-func (r *run) noteServerOutput(output []string) {
-	const few = 4
-	for i, line := range output {
-		if i == few {
-			r.note("output of servers: %d more lines", len(output)-few)
-			break
-		}
-		r.note("output of a server: %s", line)
-	}
 }

@@ -104,13 +104,11 @@ func (r *run) recordCosts(from, now result.Sample) {
 	r.res.Costs = &result.Costs{
 		Connections: now.Open,
 		ServerBytes: per(now.Server.Anonymous, r.baseline.Server.Anonymous),
+		BareBytes:   r.opt.bareBytes,
 		ClientBytes: per(now.Client.Anonymous, r.baseline.Client.Anonymous),
 		KernelBytes: per(now.Kernel, r.baseline.Kernel),
 		BothEnds:    len(r.serverPids()) > 0,
 		ServerCPU:   now.Server.CPU - from.Server.CPU,
 		ClientCPU:   now.Client.CPU - from.Client.CPU,
-	}
-	if bare := r.opt.bareCosts; bare != nil {
-		r.res.Costs.BareBytes = bare.ServerBytes
 	}
 }

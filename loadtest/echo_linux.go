@@ -33,9 +33,7 @@ Each turn has files of its own: --out x.json writes x-1a.json and x-1b.json for 
 		p.require(o.length >= time.Second && o.rounds >= 1, "--for and --rounds: set at least 1s and 1")
 		if o.pair != "" {
 			p.require(!o.launch, "--pair needs a --target to compare with")
-			addr, err := resolve(o.pair)
-			p.require(err == nil, "--pair %s: %w", o.pair, err)
-			o.pair = addr
+			p.resolve("--pair "+o.pair, &o.pair)
 		}
 		return []load.Spec{group}
 	},

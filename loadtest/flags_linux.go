@@ -118,12 +118,9 @@ func (o *options) check(p *problems) {
 	}
 	p.require(o.Connections >= 1, "--connections is %d: set at least 1", o.Connections)
 	o.checkServers(p)
-	o.checkRate(p)
-	o.checkMessages(p)
+	o.checkLoad(p)
 	for i, t := range o.Targets {
-		addr, err := resolve(t)
-		p.require(err == nil, "--target %s: %w", t, err)
-		o.Targets[i] = addr
+		p.resolve("--target "+t, &o.Targets[i])
 	}
 	p.add(o.readAgainst())
 	o.checkReport(p)
@@ -167,8 +164,8 @@ func (o *options) checkServers(p *problems) {
 	}
 }
 
-// checkRate checks the flags that say how connections are opened.
-func (o *options) checkRate(p *problems) {
+// checkLoad checks the flags that say how connections are opened, and how often they send.
+func (o *options) checkLoad(p *problems) {
 	p.require(o.Clients >= 0, "--clients is %d: set a positive number, or 0", o.Clients)
 	p.require(o.Sources >= 0, "--sources is %d: set a positive number, or 0", o.Sources)
 	p.require(o.Rate > 0 && o.Rate <= 1e6, "--rate is %v: set more than 0, and at most a million", o.Rate)
@@ -179,10 +176,6 @@ func (o *options) checkRate(p *problems) {
 		_, err := netip.ParsePrefix(o.Source)
 		p.require(err == nil, "--source %q: set a prefix such as 127.0.0.0/8", o.Source)
 	}
-}
-
-// checkMessages checks the flags of heartbeats.
-func (o *options) checkMessages(p *problems) {
 	p.require(o.heartbeat >= time.Millisecond, "--heartbeat is %v: set at least 1ms", o.heartbeat)
 	p.require(o.jitter >= 0 && o.jitter <= 0.5, "--jitter is %v: set 0 to 0.5", o.jitter)
 	p.require(o.size >= 2 && o.size <= 1<<20, "--size is %d: set 2 to 1048576", o.size)
@@ -239,20 +232,20 @@ func (o *options) exceedsTimeout(interval time.Duration) bool {
 	return o.Timeout > 0 && float64(interval)*(1+2*o.jitter) >= 0.95*float64(o.Timeout)
 }
 
-// resolve returns the numeric address of a target.
-func resolve(target string) (string, error) {
-	host, port, err := net.SplitHostPort(target)
+// resolve replaces a target by its numeric address. what names it in an error.
+func (p *problems) resolve(what string, target *string) {
+	host, port, err := net.SplitHostPort(*target)
 	if err != nil || port == "" || host == "" {
-		return "", errors.New("set host:port, such as 127.0.0.1:7000")
+		p.add(fmt.Errorf("%s: set host:port, such as 127.0.0.1:7000", what))
+		return
 	}
-	addr, err := net.ResolveTCPAddr("tcp", target)
+	addr, err := net.ResolveTCPAddr("tcp", *target)
 	if err != nil {
-		return "", err
+		p.add(fmt.Errorf("%s: %w", what, err))
+		return
 	}
-	if addr.Port == 0 {
-		return "", errors.New("port 0 is not valid")
-	}
-	return addr.String(), nil
+	p.require(addr.Port != 0, "%s: port 0 is not valid", what)
+	*target = addr.String()
 }
 
 // noArgs refuses positional arguments.

@@ -118,9 +118,7 @@ round takes as long as the shortest silence that fails. Run it where the clients
 // checkPath checks the flags of path, and resolves the target.
 func checkPath(c *path.Config, out string) error {
 	var p problems
-	addr, err := resolve(c.Target)
-	p.require(err == nil, "--target %q: %w", c.Target, err)
-	c.Target = addr
+	p.resolve(fmt.Sprintf("--target %q", c.Target), &c.Target)
 	p.require(c.From >= 100*time.Millisecond, "--from is %v: set at least 100ms", c.From)
 	p.require(c.To > c.From && c.To <= 7*24*time.Hour, "--to is %v: set more than --from, and at most 168h", c.To)
 	p.require(c.Parallel >= 1 && c.Parallel <= 100, "--parallel is %d: set 1 to 100", c.Parallel)

@@ -96,7 +96,7 @@ func (r *run) mix() {
 	if !r.opt.launch {
 		return
 	}
-	open, held := r.total().Open, uint64(0)
+	open, held := r.now.Total().Open, uint64(0)
 	for _, t := range r.opt.Targets {
 		port := netip.MustParseAddrPort(t).Port()
 		n, err := machine.TargetSockets(int(port))
@@ -171,8 +171,7 @@ func newAttack() *cobra.Command {
 			if !r.openAll() || !r.hold("before", r.opt.calm) || !r.phase(during, r.opt.length, nil, load.Command{Open: attackers}) {
 				return
 			}
-			report, _ := r.clients.Report()
-			r.note("%d attackers are still connected at the end of the attack", openOf(report, attackers))
+			r.note("%d attackers are still connected at the end of the attack", openOf(r.now, attackers))
 			_ = r.phase("after", r.opt.calm, nil, load.Command{Silence: attackers})
 		},
 	}.command()

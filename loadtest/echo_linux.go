@@ -28,8 +28,7 @@ Each turn has files of its own: --out x.json writes x-1a.json and x-1b.json for 
 		f.IntVar(&o.rounds, "rounds", 5, "number of rounds with --pair")
 	},
 	groups: func(o *options, p *problems) []load.Spec {
-		group, err := o.echoGroup()
-		p.add(err)
+		group := o.echoGroup(p)
 		p.require(o.length >= time.Second && o.rounds >= 1, "--for and --rounds: set at least 1s and 1")
 		if o.pair != "" {
 			p.require(!o.launch, "--pair needs a --target to compare with")
@@ -56,19 +55,17 @@ Each turn has files of its own: --out x.json writes x-1a.json and x-1b.json for 
 }
 
 // echoGroup returns connections that send a message after each answer, or at --send-rate together.
-func (o *options) echoGroup() (s load.Spec, err error) {
+func (o *options) echoGroup(p *problems) load.Spec {
 	if o.sendRate == 0 {
-		return o.group(living, load.PingPong, o.Connections, 0), nil
+		return o.group(living, load.PingPong, o.Connections, 0)
 	}
 	seconds := float64(o.Connections) / o.sendRate
 	interval := time.Duration(min(seconds, 1e9) * float64(time.Second))
-	switch {
-	case !(o.sendRate > 0) || interval < time.Millisecond:
-		return s, fmt.Errorf("--send-rate is %v: set a positive rate, and at most 1000 per connection", o.sendRate)
-	case o.exceedsTimeout(interval):
-		return s, fmt.Errorf("--send-rate of %v is too low for %d connections and a --timeout of %v", o.sendRate, o.Connections, o.Timeout)
-	}
-	return o.group(living, load.Heartbeat, o.Connections, interval), nil
+	isValid := o.sendRate > 0 && interval >= time.Millisecond
+	p.require(isValid, "--send-rate is %v: set a positive rate, and at most 1000 per connection", o.sendRate)
+	p.require(!isValid || !o.exceedsTimeout(interval),
+		"--send-rate of %v is too low for %d connections and a --timeout of %v", o.sendRate, o.Connections, o.Timeout)
+	return o.group(living, load.Heartbeat, o.Connections, interval)
 }
 
 // nameOfTurn returns the name of a file for one turn: x.json becomes x-1a.json for the first target

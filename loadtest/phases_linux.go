@@ -41,7 +41,8 @@ func (r *run) phase(name string, atMost time.Duration, until func(result.Counts)
 	}
 	from := time.Since(r.res.Began)
 	for r.running() {
-		report, working := r.clients.Report()
+		var working bool
+		r.now, working = r.clients.Report()
 		passed := time.Since(r.res.Began) - from
 		r.sample(name, passed.Seconds()/atMost.Seconds())
 		switch died := r.servers.Died(); {
@@ -50,7 +51,7 @@ func (r *run) phase(name string, atMost time.Duration, until func(result.Counts)
 		case !working:
 			r.cannot("a client process ended before the run")
 		}
-		if passed >= atMost || until != nil && until(report) {
+		if passed >= atMost || until != nil && until(r.now) {
 			break
 		}
 		select {
@@ -85,10 +86,9 @@ func (r *run) openAll() bool {
 
 // checkReached ends the run if no connection was opened.
 func (r *run) checkReached() bool {
-	report, _ := r.clients.Report()
-	why := append(report.Failures.Reasons(), "no connection was opened")[0]
+	why := append(r.now.Failures.Reasons(), "no connection was opened")[0]
 	switch {
-	case report.Total().Opened > 0:
+	case r.now.Total().Opened > 0:
 	case strings.HasPrefix(why, "bind"):
 		r.cannot("no connection can be opened: %s: set another --source", why)
 	default:
@@ -123,8 +123,8 @@ func (r *run) awaitReaping() bool {
 }
 
 // openOf returns the number of open connections of a group.
-func openOf(report result.Counts, group string) (n uint64) {
-	for _, g := range report.Groups {
+func openOf(now result.Counts, group string) (n uint64) {
+	for _, g := range now.Groups {
 		if g.Name == group {
 			n += g.Open
 		}

@@ -35,6 +35,7 @@ type run struct {
 	clients  processes.Clients
 	servers  processes.Servers
 	specs    []load.Spec
+	now      result.Counts // the latest
 	sampled  time.Time
 	failed   bool          // it cannot continue
 	baseline result.Sample // before the first connection

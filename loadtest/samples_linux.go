@@ -15,15 +15,9 @@ import (
 	"github.com/idlewheel/idlewheel/loadtest/internal/result"
 )
 
-// total returns the sum of the latest counts of all groups.
-func (r *run) total() result.Group {
-	report, _ := r.clients.Report()
-	return report.Total()
-}
-
 // measure measures the current state. Its Kernel is that of the whole machine.
 func (r *run) measure() result.Sample {
-	all := r.total()
+	all := r.now.Total()
 	return result.Sample{
 		At: time.Since(r.res.Began), Open: all.Open, Opened: all.Opened, Closed: all.Opened - all.Open, Messages: all.Messages,
 		Server: sumUsage(r.serverPids()), Client: sumUsage(r.clients.Pids), Kernel: machine.KernelMemory(),
@@ -56,7 +50,7 @@ func (r *run) sample(phase string, part float64) {
 	now.Latency = r.clients.TakeLatency().Quantiles()
 	r.res.Samples = append(r.res.Samples, now)
 	out := r.opt.cmd.ErrOrStderr()
-	fmt.Fprint(out, progress(r.res.Samples, r.total(), phase, part, terminalWidth(out)))
+	fmt.Fprint(out, progress(r.res.Samples, r.now.Total(), phase, part, terminalWidth(out)))
 }
 
 // progress describes the last sample: for a terminal with some width in one line that changes, and

@@ -175,8 +175,8 @@ connections exist at the same time.`,
 		return []load.Spec{o.group("churn", load.Churn, o.Connections, o.heartbeat)}
 	},
 	script: func(r *run) {
-		on := r.phase("churn", r.opt.length, isRefused) && (r.total().OpenFailed == 0 || r.checkReached())
-		if all := r.total(); all.Opened > 0 {
+		on := r.phase("churn", r.opt.length, isRefused) && (r.now.Total().OpenFailed == 0 || r.checkReached())
+		if all := r.now.Total(); all.Opened > 0 {
 			rate := float64(all.Answers) / r.res.Length("churn").Seconds()
 			r.note("%s connections per second were opened, used and closed; the requested rate is %s",
 				format.Count(uint64(rate)), format.Count(uint64(r.opt.Rate)))

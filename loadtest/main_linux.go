@@ -78,36 +78,22 @@ var errInterrupted = exitError{errors.New("interrupted"), exitInterrupted}
 // execute runs the command line and returns the exit code.
 func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root := &cobra.Command{
-		Use:           "loadtest",
-		Short:         "Hold 100,000 connections to an echo server, break them, and measure its reaper",
-		SilenceErrors: true, SilenceUsage: true, DisableSuggestions: true, SuggestionsMinimumDistance: 2,
+		Use:     "loadtest",
+		Short:   "Hold 100,000 connections to an echo server, break them, and measure its reaper",
 		Version: version.Of(version.Idlewheel),
 		Args:    cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			return exitError{errors.New("name a verb: hold, storm, outage, mix, churn, attack, echo, witness, path, merge or doctor"), exitUsage}
+			return errors.New("name a verb: hold, storm, outage, mix, churn, attack, echo, witness, path, merge or doctor")
 		},
 	}
-	root.CompletionOptions.DisableDefaultCmd = true
 	root.AddCommand(hold.command(), storm.command(), outage.command(), newMix(), churn.command(), newAttack(), echo.command(),
 		newMerge(), newDoctor(), newWitness(), newPath())
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return exitError{suggest.Flag(cmd, err), exitUsage} })
-	root.SetArgs(args)
-	root.SetOut(stdout)
-	root.SetErr(stderr)
-	cmd, err := root.ExecuteContextC(ctx)
+	cmd, err := suggest.Execute(ctx, root, args, stdout, stderr, func(err error) error { return exitError{err, exitUsage} })
 	if err == nil {
 		return 0
 	}
-	if cmd == root && len(args) > 0 {
-		if names := root.SuggestionsFor(args[0]); len(names) > 0 {
-			err = fmt.Errorf("%w; did you mean %s?", err, names[0])
-		}
-	}
 	of, hint := exitError{code: exitFailed}, ""
-	if !errors.As(err, &of) && cmd == root { // an unknown verb
-		of.code = exitUsage
-	}
-	if of.code == exitUsage {
+	if errors.As(err, &of); of.code == exitUsage {
 		hint = fmt.Sprintf(" (see %s --help)", cmd.CommandPath())
 	}
 	fmt.Fprintf(stderr, "%s: %s%s\n", cmd.CommandPath(), strings.ReplaceAll(err.Error(), "\n", "; "), hint)

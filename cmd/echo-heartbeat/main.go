@@ -40,20 +40,14 @@ func (e usageError) Unwrap() error { return e.error }
 // run executes the command line and returns the exit code.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root := &cobra.Command{
-		Use:                "echo-heartbeat",
-		Short:              "An echo server that closes dead connections, and clients for it",
-		SilenceErrors:      true,
-		SilenceUsage:       true,
-		DisableSuggestions: true, // the error has one
-		Version:            describe(buildInfo(), version.Of(version.Gnet)),
-		Args:               cobra.NoArgs,
-
-		SuggestionsMinimumDistance: 2,
+		Use:     "echo-heartbeat",
+		Short:   "An echo server that closes dead connections, and clients for it",
+		Version: describe(buildInfo(), version.Of(version.Gnet)),
+		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return usageError{errors.New("a command is missing: serve, connect, demo or version")}
+			return errors.New("a command is missing: serve, connect, demo or version")
 		},
 	}
-	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetVersionTemplate("{{.Version}}")
 	serve, hangups := newServe()
 	defer hangups.Stop()
@@ -67,12 +61,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		cmd.SetContext(ctx)
 	}
 	root.AddCommand(serve, newConnect(), newDemo(), newVersion())
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usageError{suggest.Flag(cmd, err)} })
-	root.SetArgs(args)
-	root.SetOut(stdout)
-	root.SetErr(stderr)
-
-	cmd, err := root.ExecuteContextC(ctx)
+	cmd, err := suggest.Execute(ctx, root, args, stdout, stderr, func(err error) error { return usageError{err} })
 	if err == nil {
 		return 0
 	}
@@ -83,12 +72,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		prefix = ""
 	}
 	text := fmt.Sprintf("%s: %s", cmd.CommandPath(), settings.Explain(err, prefix))
-	if cmd == root && len(args) > 0 {
-		if names := root.SuggestionsFor(args[0]); len(names) > 0 {
-			text += fmt.Sprintf("; did you mean %s?", names[0])
-		}
-	}
-	if wrongFlags(err) || cmd == root { // an error of root is an unknown command
+	if wrongFlags(err) {
 		fmt.Fprintf(errs, "%s (see %s --help)\n", text, cmd.CommandPath())
 		return 2
 	}

@@ -43,7 +43,7 @@ func newMix() *cobra.Command {
 		help = append(help, s.name+": "+s.help)
 	}
 	return scenario{
-		use: "mix", args: noArgs, short: "Run connections of several behaviours side by side",
+		use: "mix", short: "Run connections of several behaviours side by side",
 		long: "Run connections of several behaviours side by side:\n\n  " + strings.Join(help, "\n  ") +
 			"\n\nThe launched server has limits for slow peers and for pending output.",
 		connections: 1000, heartbeat: 3 * time.Second, timeout: 10 * time.Second,
@@ -153,7 +153,7 @@ func newAttack() *cobra.Command {
 			strings.Join(help, "\n  "),
 		args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 || !slices.Contains(names, args[0]) {
-				return exitError{fmt.Errorf("attack %q: name one of %s", strings.Join(args, " "), strings.Join(names, ", ")), exitUsage}
+				return fmt.Errorf("attack %q: name one of %s", strings.Join(args, " "), strings.Join(names, ", "))
 			}
 			return nil
 		},

@@ -15,7 +15,7 @@ import (
 func newDoctor() *cobra.Command {
 	o := options{Setup: result.Setup{Connections: 100_000}}
 	cmd := &cobra.Command{
-		Use: "doctor", Short: "Check the limits of this machine for a number of connections", Args: noArgs,
+		Use: "doctor", Short: "Check the limits of this machine for a number of connections",
 		Long: "Check whether this machine can hold a number of connections, and name a fix for each limit that is too low. It changes nothing.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.Connections < 1 {

@@ -14,7 +14,7 @@ import (
 )
 
 var echo = scenario{
-	use: "echo", args: noArgs, short: "Send messages one after the other and count the answers",
+	use: "echo", short: "Send messages one after the other and count the answers",
 	long: `Send messages one after the other on each connection, and measure the rate and latency of the answers. With --send-rate
 messages are sent at a rate, whether or not earlier ones are answered: only then does the latency show a target that stands
 still, because each message counts from its intended time (wrk2 calls it corrected for coordinated omission). --pair measures

@@ -247,11 +247,3 @@ func (p *problems) resolve(what string, target *string) {
 	p.require(addr.Port != 0, "%s: port 0 is not valid", what)
 	*target = addr.String()
 }
-
-// noArgs refuses positional arguments.
-func noArgs(_ *cobra.Command, args []string) error {
-	if len(args) > 0 {
-		return exitError{fmt.Errorf("unexpected argument %q", args[0]), exitUsage}
-	}
-	return nil
-}

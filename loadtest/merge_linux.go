@@ -12,7 +12,7 @@ func newMerge() *cobra.Command {
 	var o options
 	var expected int
 	cmd := &cobra.Command{
-		Use: "merge FILE...", Short: "Merge the results of several machines",
+		Use: "merge FILE...", Short: "Merge the results of several machines", Args: cobra.ArbitraryArgs,
 		Long: `Merge the results of several machines that loaded the same target at the same time (--begin-at), written with --out.
 A file may also be the log of a run with --out /dev/stdout.`,
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -64,7 +64,7 @@ func (s scenario) command() *cobra.Command {
 }
 
 var hold = scenario{
-	use: "hold", args: noArgs, short: "Open connections, send heartbeats, stop sending",
+	use: "hold", short: "Open connections, send heartbeats, stop sending",
 	long: `Open connections, send heartbeats, and stop sending on all of them. The target must close every connection after
 its timeout, and none before. A target that postpones reaping while all peers are silent, as idlewheel does, closes them
 later: start it with --outage-grace -1s, as the launched server is.`,
@@ -83,7 +83,7 @@ later: start it with --outage-grace -1s, as the launched server is.`,
 }
 
 var storm = scenario{
-	use: "storm", args: noArgs, short: "Stop sending on thousands of connections at once, while others are served",
+	use: "storm", short: "Stop sending on thousands of connections at once, while others are served",
 	long: `Stop sending on thousands of connections at once, so that all time out together, while others send messages. The
 latency of the others before, during and after the storm shows what users notice.`,
 	connections: 10_000, heartbeat: 3 * time.Second, timeout: 10 * time.Second,
@@ -103,7 +103,7 @@ latency of the others before, during and after the storm shows what users notice
 }
 
 var outage = scenario{
-	use: "outage", args: noArgs, short: "Stop the server for longer than its timeout, while heartbeats arrive",
+	use: "outage", short: "Stop the server for longer than its timeout, while heartbeats arrive",
 	long: `Stop the server (SIGSTOP) for longer than its timeout, while heartbeats arrive, and continue it (SIGCONT). A reaper that
 reads its clock before its sockets closes living connections.`,
 	connections: 10_000, heartbeat: 500 * time.Millisecond, timeout: 2 * time.Second,
@@ -163,7 +163,7 @@ func (r *run) stopServers(d time.Duration) bool {
 }
 
 var churn = scenario{
-	use: "churn", args: noArgs, short: "Open and close connections at a rate",
+	use: "churn", short: "Open and close connections at a rate",
 	long: `Open connections at --rate, send a message on each, and close it after the answer, by FIN and RST in turn. At most -c
 connections exist at the same time.`,
 	connections: 1000, heartbeat: time.Second, timeout: time.Minute,

@@ -19,7 +19,7 @@ func newWitness() *cobra.Command {
 	var pid int
 	var out string
 	cmd := &cobra.Command{
-		Use: "witness --port PORT | --pid PID", Short: "Watch a server in production, and find connections closed while alive", Args: noArgs,
+		Use: "witness --port PORT | --pid PID", Short: "Watch a server in production, and find connections closed while alive",
 		Long: `Watch the connections of a server on this machine through the kernel. The server may be any program, and takes no part in it.
 The report has the connections that the server closed while they were alive, those that it kept although the peer is silent,
 its idle timeouts as they really are, and the heartbeat interval that would have been enough. See loadtest/README.md for what
@@ -86,7 +86,7 @@ func newPath() *cobra.Command {
 	var c path.Config
 	var out string
 	cmd := &cobra.Command{
-		Use: "path --target HOST:PORT", Short: "Find out how long a path keeps an idle connection", Args: noArgs,
+		Use: "path --target HOST:PORT", Short: "Find out how long a path keeps an idle connection",
 		Long: `Find out how long the path to an echo server keeps an idle connection: NAT, load balancers and firewalls forget it, and seldom
 tell. Connections are silent for durations that double, and then send a line. The gap between the last that survived and the
 first that did not is divided in eight until it is at most --precision. All connections of a round run at the same time, so a

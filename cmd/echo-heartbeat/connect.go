@@ -37,7 +37,6 @@ line PING. After two unanswered heartbeats it closes the connection. While the s
 With --silent the client sends nothing, and the server reaps it.
 
 Ctrl-C ends the client. It ends as well when the server closes the connection.`,
-		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if heartbeat < time.Millisecond {
 				return usageError{fmt.Errorf("--heartbeat is %v: set at least 1ms", heartbeat)}

@@ -40,7 +40,6 @@ is 1 if one was wrong.
 
 The demo ends within 20 seconds: three seconds plus three read timeouts, which are at most 5 seconds. Ctrl-C ends it earlier.
 With --web it goes on with new clients until Ctrl-C, and prints the address of a page that shows them.`,
-		Args: noArgs,
 	}
 	cmd.Flags().SortFlags = false
 	limits := addLimits(cmd, idle.Config{ReadTimeout: 3 * time.Second}, "read-timeout", "tick")

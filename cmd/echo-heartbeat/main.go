@@ -88,11 +88,3 @@ func wrongFlags(err error) bool {
 	badAddress := errors.As(err, new(*net.AddrError))
 	return usage || unknownHost || badAddress || errors.Is(err, server.ErrBadConfig)
 }
-
-// noArgs refuses arguments that are not flags.
-func noArgs(_ *cobra.Command, args []string) error {
-	if len(args) > 0 {
-		return usageError{fmt.Errorf("unexpected argument %q", args[0])}
-	}
-	return nil
-}

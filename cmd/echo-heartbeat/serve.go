@@ -45,7 +45,6 @@ SIGHUP reads the file of --limits again. Ctrl-C or SIGTERM stops the server, aft
 one stops it at once.
 The server goes on if nothing reads its output: lines that find no room are dropped and counted.
 Exit codes: 0 stopped, 1 failed, 2 wrong flags.`,
-		Args: noArgs,
 	}
 	cmd.Flags().SortFlags = false
 	flags := flag.NewFlagSet(cmd.Use, flag.ContinueOnError)

@@ -11,8 +11,9 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Execute runs a command line, and returns the command that it names and its error. usage marks the
-// errors about verbs and flags: if there is none of that name, they name the closest one.
+// Execute runs a command line, and returns the command that it names and its error. A verb without
+// Args takes no arguments. usage marks the errors about verbs, arguments and flags. If there is no
+// verb or flag of that name, they name the closest one.
 func Execute(
 	ctx context.Context, root *cobra.Command, args []string, stdout, stderr io.Writer, usage func(error) error,
 ) (*cobra.Command, error) {
@@ -20,6 +21,19 @@ func Execute(
 	root.DisableSuggestions, root.SuggestionsMinimumDistance = true, 2 // the error has one
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usage(flag(cmd, err)) })
+	for _, verb := range root.Commands() {
+		check := verb.Args
+		if check == nil {
+			check = noArgs
+		}
+		verb.Args = func(cmd *cobra.Command, args []string) error {
+			err := check(cmd, args)
+			if err != nil {
+				err = usage(err)
+			}
+			return err
+		}
+	}
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
@@ -33,6 +47,13 @@ func Execute(
 		}
 	}
 	return cmd, usage(err)
+}
+
+func noArgs(_ *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return fmt.Errorf("unexpected argument %q", args[0])
+	}
+	return nil
 }
 
 // flag returns the error of a command about its flags. If there is no flag of that name, it names

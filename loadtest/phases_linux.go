@@ -44,7 +44,9 @@ func (r *run) phase(name string, atMost time.Duration, until func(result.Counts)
 		var working bool
 		r.now, working = r.clients.Report()
 		passed := time.Since(r.res.Began) - from
-		r.sample(name, passed.Seconds()/atMost.Seconds())
+		if time.Since(r.sampled) >= time.Second {
+			r.sample(name, passed.Seconds()/atMost.Seconds())
+		}
 		switch died := r.servers.Died(); {
 		case died != nil:
 			r.fail("%v", died)
@@ -62,7 +64,6 @@ func (r *run) phase(name string, atMost time.Duration, until func(result.Counts)
 	r.res.Phases = append(r.res.Phases, result.Phase{Name: name, From: from, To: time.Since(r.res.Began)})
 	// The charts show the end of each phase.
 	if !r.running() || time.Since(r.sampled) > phasePoll {
-		r.sampled = time.Time{}
 		r.sample(name, 1)
 	}
 	return r.running()

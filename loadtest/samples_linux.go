@@ -38,12 +38,8 @@ func sumUsage(pids []int) (sum result.Usage) {
 	return sum
 }
 
-// sample shows the current state and stores it, once per second. part is how much of the phase has
-// passed.
+// sample shows the current state and stores it. part is how much of the phase has passed.
 func (r *run) sample(phase string, part float64) {
-	if time.Since(r.sampled) < time.Second {
-		return
-	}
 	r.sampled = time.Now()
 	now := r.measure()
 	now.Kernel -= min(now.Kernel, r.baseline.Kernel)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -36,11 +35,8 @@ its idle timeouts as they really are, and the heartbeat interval that would have
 				}
 			}
 			r, err := witness.Watch(cmd.Context(), c)
-			if errors.Is(err, witness.ErrNothing) {
-				return exitError{err, exitCannot}
-			}
 			if err != nil {
-				return err
+				return exitError{err, exitCannot}
 			}
 			err = writeReport(cmd, out, r, r.Interrupted)
 			if alive, dead := r.ClosedAlive(), r.Verdicts[witness.KeptDead]; err == nil && alive+dead > 0 {

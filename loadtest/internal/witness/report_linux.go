@@ -162,13 +162,12 @@ func (t *tracker) judge(timeout time.Duration) {
 
 // tryOthers says what other timeouts than the present one would have done.
 func (t *tracker) tryOthers(timeout time.Duration) {
-	living := t.gaps
 	for _, c := range t.Open {
-		living[silence.Bucket(c.Longest)]++
+		t.gaps[silence.Bucket(c.Longest)]++
 	}
 	s := reap.Silences{
 		Window: t.Took, Timeout: timeout, Least: t.Every, Connections: uint64(t.Seen),
-		Dead: uint64(t.Verdicts[Silence]), Living: living[:],
+		Dead: uint64(t.Verdicts[Silence]), Living: t.gaps[:],
 	}
 	for _, c := range t.Closed {
 		if c.Verdict == Silence {

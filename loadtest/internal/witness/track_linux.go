@@ -1,6 +1,7 @@
 package witness
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -59,7 +60,7 @@ type tracker struct {
 	listenedAt time.Time // start of the last sample with all of them
 
 	short   int                     // connections that no sample listed while they were open
-	gaps    [silence.Buckets]uint32 // connections that have ended, by their longest gap
+	gaps    [silence.Buckets]uint32 // connections by their longest gap, counted at their end
 	dropped int                     // closes beyond maxCloses
 }
 
@@ -116,13 +117,9 @@ func (t *tracker) sample(began, ended time.Time, listed []socket, listening int,
 			t.close(c, s)
 		}
 	}
-	for cookie, c := range t.conns {
-		if c.round < t.rounds {
-			if t.close(c, socket{at: ended}); c.ended {
-				delete(t.conns, cookie)
-			}
-		}
-	}
+	maps.DeleteFunc(t.conns, func(_ uint64, c *conn) bool {
+		return c.round < t.rounds && t.close(c, socket{at: ended})
+	})
 	if listening >= t.listened {
 		t.listenedAt = began
 		return
@@ -149,13 +146,13 @@ func (c *conn) update(s socket) {
 }
 
 // close records the end of a connection that the kernel lists as closed, or no longer lists: then s
-// has the moment only. If a later sample or event may tell more, it waits.
-func (t *tracker) close(c *conn, s socket) {
+// has the moment only. It returns false if a later sample or event may tell more.
+func (t *tracker) close(c *conn, s socket) bool {
 	listed, missed := s.state != 0, c.gone.IsZero()
 	if missed || listed && c.last.open() {
 		c.gone = s.at
 	}
-	mayCome := c.freed == nil && !t.lost && s.at.Sub(c.gone) < eventWait
+	mayCome := t.mayCome(c, s.at)
 	switch {
 	case c.ended:
 	case s.state == unix.BPF_TCP_LAST_ACK || c.last.state == unix.BPF_TCP_CLOSE_WAIT:
@@ -166,7 +163,7 @@ func (t *tracker) close(c *conn, s socket) {
 		if !s.lastByte.IsZero() {
 			c.last.lastByte, c.last.dataIn = s.lastByte, s.dataIn
 		} else if mayCome {
-			return
+			return false
 		}
 		t.end(c, byServer)
 	case c.freed != nil:
@@ -179,6 +176,12 @@ func (t *tracker) close(c *conn, s socket) {
 	default: // the process still has the socket: a reset arrived, or the kernel gave up
 		t.end(c, ByPeer)
 	}
+	return c.ended
+}
+
+// mayCome reports whether the event of a connection may still come.
+func (t *tracker) mayCome(c *conn, now time.Time) bool {
+	return c.freed == nil && !t.lost && now.Sub(c.gone) < eventWait
 }
 
 // closedBy returns byServer, ByPeer or Unknown for a connection without TIME_WAIT. Either the peer

@@ -24,7 +24,6 @@ package witness
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -46,11 +45,8 @@ type Config struct {
 	Progress func(passed time.Duration, open, closed int)
 }
 
-// ErrNothing is returned by Watch if there was nothing to watch.
-var ErrNothing = errors.New("no socket listens there, and there is no connection, in this network namespace")
-
 // Watch watches until the time is over or the context ends, and returns what it saw. It needs no
-// privileges.
+// privileges. It returns an error if there is nothing to watch.
 func Watch(ctx context.Context, c Config) (*Report, error) {
 	freed, err := listenForEvents(c.Ports)
 	if err != nil {
@@ -65,7 +61,7 @@ func Watch(ctx context.Context, c Config) (*Report, error) {
 			return nil, err
 		}
 		if t.listened == 0 && t.Seen == 0 {
-			return nil, fmt.Errorf("%s: %w", ports(c.Ports), ErrNothing)
+			return nil, fmt.Errorf("%s: no socket listens there, and there is no connection, in this network namespace", ports(c.Ports))
 		}
 		t.Took = time.Since(t.Began)
 		open, _ := t.count()

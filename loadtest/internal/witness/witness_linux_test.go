@@ -387,7 +387,7 @@ func TestWatchOfNothingFails(t *testing.T) {
 	require.Contains(t, found, port)
 	require.NoError(t, ln.Close())
 	_, err = Watch(t.Context(), Config{Ports: []int{port}, Every: time.Second})
-	require.ErrorIs(t, err, ErrNothing)
+	require.ErrorContains(t, err, "no socket listens there")
 	_, err = ListeningPorts(1 << 30)
 	require.ErrorIs(t, err, os.ErrNotExist)
 }

@@ -191,11 +191,9 @@ func closedBy(last, freed socket) Verdict {
 	data := freed.dataIn != last.dataIn || freed.dataOut != last.dataOut
 	switch {
 	case freed.remote.Port() == 0, // a close with SO_LINGER of zero clears the socket
-		in == 0: // neither a FIN nor an RST arrived
-		return byServer
-	case !data && in == 1 && out >= 1: // the server's FIN, and its acknowledgment or an RST
-		return byServer
-	case freed.finAcked && in == 1 && freed.bytesIn == last.bytesIn: // bytes came, and were refused
+		in == 0,                      // neither a FIN nor an RST arrived
+		!data && in == 1 && out >= 1, // the server's FIN, and its acknowledgment or an RST
+		freed.finAcked && in == 1 && freed.bytesIn == last.bytesIn: // bytes came, and were refused
 		return byServer
 	case freed.finAcked || freed.dataOut == last.dataOut:
 		return ByPeer

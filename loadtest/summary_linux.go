@@ -1,13 +1,15 @@
 package main
 
 import (
+	"cmp"
+	_ "embed" // for the template
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"slices"
-	"strings"
 	"text/tabwriter"
+	"text/template"
 
 	"github.com/spf13/cobra"
 
@@ -17,86 +19,22 @@ import (
 	"github.com/idlewheel/idlewheel/loadtest/internal/result"
 )
 
+//go:embed summary.txt
+var summaryText string
+
+var summary = template.Must(template.New("summary").Funcs(template.FuncMap{
+	"counters": func() []result.Counter { return result.Counters },
+	"of":       func(c result.Counter, g result.Group) uint64 { return c.Of(&g) },
+	"count":    format.Count[uint64],
+	"bytes":    func(v float64) string { return fmt.Sprintf("%.0f", v) },
+	"minus":    func(a, b float64) float64 { return a - b },
+	"duration": format.Duration,
+}).Parse(summaryText))
+
 // summarize writes the result as tables.
-func summarize(out io.Writer, r *result.Result) {
+func summarize(out io.Writer, r *result.Result) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	defer w.Flush()
-	fmt.Fprintf(w, "\n%s\n", r.Sentence())
-	for _, note := range r.Notes {
-		fmt.Fprintf(w, "  %s\n", note)
-	}
-	fmt.Fprintln(w)
-	counts(w, r)
-	for _, reason := range r.Failures.Reasons() {
-		fmt.Fprintf(w, "  not opened: %s: %s\n", format.Count(r.Failures[reason]), reason)
-	}
-	quantiles(w, r)
-	if c := r.Costs; c != nil {
-		fmt.Fprintf(w, "\ncost per connection\tclient %.0f B", c.ClientBytes)
-		if c.BothEnds {
-			fmt.Fprintf(w, ", server %.0f B", c.ServerBytes)
-			if c.BareBytes > 0 {
-				fmt.Fprintf(w, " (gnet %.0f, the reaper %.0f)", c.BareBytes, c.ServerBytes-c.BareBytes)
-			}
-			fmt.Fprintf(w, ", kernel of the whole machine %.0f B for both ends; CPU while held: server %s, client %s",
-				c.KernelBytes, format.Duration(c.ServerCPU), format.Duration(c.ClientCPU))
-		}
-		fmt.Fprintln(w)
-	}
-	if len(r.Expectations) > 0 {
-		fmt.Fprintln(w, "\nexpected\twant\tgot\t")
-		for _, e := range r.Expectations {
-			verdict := "FAILED"
-			if e.OK {
-				verdict = "ok"
-			}
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", e.Name, e.Want, e.Got, verdict)
-		}
-	}
-	fmt.Fprintf(w, "\n%s\n", r.Verdict.Outcome)
-	for _, cause := range r.Verdict.Causes {
-		fmt.Fprintf(w, "%s: %s\n", r.Verdict.Outcome, cause)
-	}
-	for _, remark := range r.Verdict.Remarks {
-		fmt.Fprintf(w, "remark: %s\n", remark)
-	}
-	if r.Interrupted {
-		fmt.Fprintln(w, "\ninterrupted: the figures cover the time until then")
-	}
-}
-
-// counts writes the counts of each group.
-func counts(w io.Writer, r *result.Result) {
-	head := "group\t"
-	for _, c := range result.Counters {
-		if c.Main {
-			head += c.Name + "\t"
-		}
-	}
-	fmt.Fprintln(w, head+"remarks\t")
-	for i := range r.Groups {
-		row, remarks := r.Groups[i].Name+"\t", []string(nil)
-		for _, c := range result.Counters {
-			n := format.Count(c.Of(&r.Groups[i]))
-			switch {
-			case c.Main:
-				row += n + "\t"
-			case n != "0":
-				remarks = append(remarks, n+" "+c.Name)
-			}
-		}
-		fmt.Fprintln(w, row+strings.Join(remarks, ", ")+"\t")
-	}
-}
-
-// quantiles writes the quantiles of all durations.
-func quantiles(w io.Writer, r *result.Result) {
-	for i, of := range r.Times() {
-		if i == 0 {
-			fmt.Fprintln(w, "\n\tcount\tp50\tp99\tp99.9\tmax\t")
-		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t\n", of.Name, format.Count(of.Count()), of.Text(0.5), of.Text(0.99), of.Text(0.999), of.Text(1))
-	}
+	return cmp.Or(summary.Execute(w, r), w.Flush())
 }
 
 // toStdout is the name of a file that stands for standard output.
@@ -107,8 +45,11 @@ const toStdout = "-"
 func (o *options) report(cmd *cobra.Command, res *result.Result) error {
 	res.Expectations = slices.Clone(o.expected)
 	res.Judge()
-	err := errors.Join(write(cmd, o.out, res.Write), write(cmd, o.html, func(w io.Writer) error { return page.Write(w, res) }))
-	summarize(textTo(cmd, o.out, o.html), res)
+	err := errors.Join(
+		write(cmd, o.out, res.Write),
+		write(cmd, o.html, func(w io.Writer) error { return page.Write(w, res) }),
+		summarize(textTo(cmd, o.out, o.html), res),
+	)
 	switch {
 	case res.Interrupted:
 		return errors.Join(err, errInterrupted)

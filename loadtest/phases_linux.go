@@ -146,23 +146,13 @@ func (r *run) measure() result.Sample {
 	all := r.now.Total()
 	return result.Sample{
 		At: time.Since(r.res.Began), Open: all.Open, Opened: all.Opened, Closed: all.Opened - all.Open, Messages: all.Messages,
-		Server: sumUsage(r.serverPids()), Client: sumUsage(r.clients.Pids), Kernel: machine.KernelMemory(),
+		Server: machine.ProcessUsage(r.serverPids()...), Client: machine.ProcessUsage(r.clients.Pids...),
+		Kernel: machine.KernelMemory(),
 	}
 }
 
 // serverPids returns the IDs of the known processes of the target.
 func (r *run) serverPids() []int { return slices.Concat(r.servers.Pids, r.opt.pids) }
-
-// sumUsage returns the use of several processes. One that has ended uses nothing.
-func sumUsage(pids []int) (sum result.Usage) {
-	for _, pid := range pids {
-		of := machine.ProcessUsage(pid)
-		sum.RSS += of.RSS
-		sum.Anonymous += of.Anonymous
-		sum.CPU += of.CPU
-	}
-	return sum
-}
 
 // sample shows the current state and stores it. part is how much of the phase has passed.
 func (r *run) sample(phase string, part float64) {

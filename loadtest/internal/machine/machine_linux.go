@@ -39,17 +39,19 @@ func Descriptors() int {
 	return int(min(limit.Max, 1<<30))
 }
 
-// ProcessUsage returns the current memory of a process, and the CPU time of all its threads,
-// without its children. It is zero if the process does not exist. A zombie has no memory.
-func ProcessUsage(pid int) result.Usage {
-	var cpu unix.Timespec
-	_ = unix.ClockGettime(int32(^pid<<3|2), &cpu) // the clock of a process, see clock_getcpuclockid(3)
-	file := strconv.Itoa(pid) + "/status"
-	return result.Usage{
-		RSS:       proc.number(file, "VmRSS:", 0).n << 10,
-		Anonymous: proc.number(file, "RssAnon:", 0).n << 10,
-		CPU:       time.Duration(cpu.Nano()),
+// ProcessUsage returns the current memory of processes, and the CPU time of all their threads,
+// without their children. It is zero for a process that does not exist. A zombie has no memory.
+func ProcessUsage(pids ...int) (sum result.Usage) {
+	for _, pid := range pids {
+		var cpu unix.Timespec
+		// The clock of a process, see clock_getcpuclockid(3).
+		_ = unix.ClockGettime(int32(^pid<<3|2), &cpu)
+		file := strconv.Itoa(pid) + "/status"
+		sum.RSS += proc.number(file, "VmRSS:", 0).n << 10
+		sum.Anonymous += proc.number(file, "RssAnon:", 0).n << 10
+		sum.CPU += time.Duration(cpu.Nano())
 	}
+	return sum
 }
 
 // KernelMemory returns the kernel memory of sockets in bytes: the slabs, which hold sockets, files,

@@ -47,10 +47,9 @@ type run struct {
 
 // perform runs a load test with some groups of connections. The script controls its phases.
 func (o *options) perform(specs []load.Spec, script func(r *run)) error {
-	cmd := o.cmd
-	r := &run{ctx: cmd.Context(), opt: o, specs: specs}
+	r := &run{ctx: o.cmd.Context(), opt: o, specs: specs}
 	r.res = &result.Result{
-		Schema: result.Schema, Verb: strings.Join(append([]string{cmd.Name()}, cmd.Flags().Args()...), " "),
+		Schema: result.Schema, Verb: strings.Join(append([]string{o.cmd.Name()}, o.cmd.Flags().Args()...), " "),
 		Command: "loadtest " + strings.Join(os.Args[1:], " "), Machines: []result.Machine{machine.Describe()},
 	}
 	if err := r.prepare(); err != nil {

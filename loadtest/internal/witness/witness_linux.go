@@ -101,7 +101,7 @@ const watched = 1<<unix.BPF_TCP_ESTABLISHED | 1<<unix.BPF_TCP_FIN_WAIT1 | 1<<uni
 // look takes a sample.
 func (t *tracker) look(from *events) error {
 	began := time.Now()
-	var listed []socket
+	var listed, freed []socket
 	listening := map[uint16]bool{}
 	for _, port := range t.Ports {
 		err := machine.DumpSockets(watched, port, 1<<(infoAttribute-1), func(message []byte) {
@@ -121,8 +121,7 @@ func (t *tracker) look(from *events) error {
 		}
 	}
 	ended := time.Now()
-	freed, lost := from.take() // after the dump: a socket that it does not list is in one of both
-	t.lost = lost
+	freed, t.lost = from.take() // after the dump: a socket that it does not list is in one of both
 	t.sample(began, ended, slices.DeleteFunc(listed, t.isForeign), len(listening), slices.DeleteFunc(freed, t.isForeign))
 	return nil
 }

@@ -171,7 +171,7 @@ func newAttack() *cobra.Command {
 			if !r.openAll() || !r.hold("before", r.opt.calm) || !r.phase(during, r.opt.length, nil, load.Command{Open: attackers}) {
 				return
 			}
-			r.note("%d attackers are still connected at the end of the attack", openOf(r.now, attackers))
+			r.note("%d attackers are still connected at the end of the attack", r.openOf(attackers))
 			_ = r.phase("after", r.opt.calm, nil, load.Command{Silence: attackers})
 		},
 	}.command()

@@ -39,7 +39,7 @@ func (r *run) note(format string, args ...any) {
 
 // phase starts a phase with some commands, and waits until the condition holds, the time is over or
 // the run ends. It reports whether the run continues.
-func (r *run) phase(name string, atMost time.Duration, until func(result.Counts) bool, commands ...load.Command) bool {
+func (r *run) phase(name string, atMost time.Duration, until func(all result.Group) bool, commands ...load.Command) bool {
 	if !r.running() {
 		return false
 	}
@@ -61,7 +61,7 @@ func (r *run) phase(name string, atMost time.Duration, until func(result.Counts)
 		case !working:
 			r.cannot("a client process ended before the run")
 		}
-		if passed >= atMost || until != nil && until(r.now) {
+		if passed >= atMost || until != nil && until(r.now.Total()) {
 			break
 		}
 		select {
@@ -86,9 +86,8 @@ func (r *run) openAll() bool {
 		}
 	}
 	atMost := 4*time.Duration(float64(want)/r.opt.Rate*float64(time.Second)) + r.opt.Ramp + r.opt.Patience + closeGrace
-	done := r.phase(opening, atMost, func(now result.Counts) bool {
-		all := now.Total()
-		return all.Opened+all.OpenFailed >= want || isRefused(now)
+	done := r.phase(opening, atMost, func(all result.Group) bool {
+		return all.Opened+all.OpenFailed >= want || isRefused(all)
 	})
 	return done && r.checkReached()
 }
@@ -107,33 +106,32 @@ func (r *run) checkReached() bool {
 }
 
 // isRefused reports whether many connections have failed to open, and none has been opened.
-func isRefused(now result.Counts) bool {
-	all := now.Total()
-	return all.Opened == 0 && all.OpenFailed >= 200
-}
+func isRefused(all result.Group) bool { return all.Opened == 0 && all.OpenFailed >= 200 }
+
+// isGone reports whether no connection is open.
+func isGone(all result.Group) bool { return all.Open == 0 }
 
 // hold waits while the connections are served, and records their cost. It ends early when none is
 // left.
 func (r *run) hold(name string, d time.Duration) bool {
 	from := r.measure()
-	on := r.phase(name, d, func(now result.Counts) bool { return now.Total().Open == 0 })
+	on := r.phase(name, d, isGone)
 	r.recordCosts(from, r.measure())
 	return on
 }
 
-// awaitReaping silences the heartbeats, and waits until the target has closed their connections, or
+// awaitReaping silences the heartbeats, and waits until the target has closed all connections, or
 // should have long ago.
 func (r *run) awaitReaping() bool {
 	if r.opt.targetTimeout() == 0 {
 		return r.running()
 	}
-	gone := func(now result.Counts) bool { return openOf(now, beating) == 0 }
-	return r.phase(silent, r.opt.targetTimeout()+2*r.opt.Tick+closeGrace, gone, load.Command{Silence: beating})
+	return r.phase(silent, r.opt.targetTimeout()+2*r.opt.Tick+closeGrace, isGone, load.Command{Silence: beating})
 }
 
 // openOf returns the number of open connections of a group.
-func openOf(now result.Counts, group string) (n uint64) {
-	for _, g := range now.Groups {
+func (r *run) openOf(group string) (n uint64) {
+	for _, g := range r.now.Groups {
 		if g.Name == group {
 			n += g.Open
 		}

@@ -1,9 +1,9 @@
 package result
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
-	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -26,12 +26,11 @@ type kind struct {
 	format  func(float64) string
 }
 
-func formatNumber(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
-
 var (
-	number    = &kind{"0", func(s string) (float64, error) { return strconv.ParseFloat(s, 64) }, formatNumber}
-	byteCount = &kind{"400", number.parse, func(v float64) string { return strconv.FormatFloat(v, 'f', 0, 64) }}
-	percent   = &kind{"100%", parsePercent, func(v float64) string { return formatNumber(v) + "%" }}
+	number = &kind{"0", func(s string) (float64, error) { return strconv.ParseFloat(s, 64) },
+		func(v float64) string { return strconv.FormatFloat(v, 'f', 0, 64) }}
+	byteCount = &kind{"400", number.parse, number.format}
+	percent   = &kind{"100%", parsePercent, func(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) + "%" }}
 	duration  = &kind{"250ms", parseDuration, func(v float64) string { return time.Duration(v).String() }}
 )
 
@@ -56,32 +55,10 @@ type reading struct {
 	atLeast    bool
 }
 
-// A figure is a value that an expectation can name.
-type figure struct {
-	kind *kind
-	of   func(*Result) reading
-}
-
-// figures are the figures without a quantile, beside the Counters.
-var figures = map[string]figure{
-	"held":         {percent, held},
-	"open-within":  {duration, openWithin},
-	"early-by":     {duration, func(r *Result) reading { return exact(float64(r.Total().EarliestBy)) }},
-	"client-bytes": {byteCount, costOf(func(c *Costs) float64 { return c.ClientBytes })},
-	"server-bytes": {byteCount, costOf(func(c *Costs) float64 { return c.ServerBytes })},
-}
-
-// durations are the figures with a quantile, such as lateness.p99. Latency and own-delay may name
-// a phase in between: latency.during.p99.
-var durations = map[string]func(r *Result, phase string, q float64) reading{
-	"connect":         func(r *Result, _ string, q float64) reading { return r.quantile(r.Total().Connect, q) },
-	"lateness":        func(r *Result, _ string, q float64) reading { return r.quantile(r.Total().Lateness, q) },
-	"lifetime":        func(r *Result, _ string, q float64) reading { return r.quantile(r.Total().Lifetime, q) },
-	"latency":         (*Result).latency,
-	"latency.PHASE":   (*Result).latency,
-	"own-delay":       (*Result).ownDelay,
-	"own-delay.PHASE": (*Result).ownDelay,
-}
+// figureNames are the names that read knows.
+const figureNames = "client-bytes, doubled, early, early-by, false-reaps, garbled, held, kept, open-failed, open-within, reaped, " +
+	"server-bytes, skipped, starved, swapped, unanswered, connect.Q, latency.Q, latency.PHASE.Q, lateness.Q, lifetime.Q, " +
+	"own-delay.Q, own-delay.PHASE.Q (Q: p50, p90, p99, p99.9 or max)"
 
 // quantileNames are the quantiles that an expectation can name.
 var quantileNames = map[string]float64{"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999, "max": 1}
@@ -96,128 +73,64 @@ func cutQuantile(name string) (base string, q float64, found bool) {
 	return name, 0, false
 }
 
-// figureOf returns the figure with a name.
-func figureOf(name string) (figure, bool) {
-	if f, ok := figures[name]; ok {
-		return f, true
+// read returns the figure with a name, and its kind, which is nil if no figure has the name.
+func (r *Result) read(name string) (reading, *kind) {
+	costs := cmp.Or(r.Costs, &Costs{})
+	switch name {
+	case "held":
+		return r.held(), percent
+	case "open-within":
+		return r.openWithin(), duration
+	case "early-by":
+		return exact(float64(r.Total().EarliestBy), true), duration
+	case "client-bytes":
+		return exact(costs.ClientBytes, r.Costs != nil), byteCount
+	case "server-bytes":
+		return exact(costs.ServerBytes, r.Costs != nil), byteCount
 	}
 	for _, c := range Counters {
 		if c.Figure == name && name != "" {
-			return figure{number, func(r *Result) reading {
-				faults := r.faults()
-				return exact(float64(c.Of(&faults)))
-			}}, true
+			faults := r.faults()
+			return exact(float64(c.Of(&faults)), true), number
 		}
 	}
 	base, q, found := cutQuantile(name)
-	base, phase, hasPhase := strings.Cut(base, ".")
-	if hasPhase {
-		base += ".PHASE"
+	if !found {
+		return reading{}, nil
 	}
-	of := durations[base]
-	return figure{duration, func(r *Result) reading { return of(r, phase, q) }}, found && of != nil
+	total := r.Total()
+	totals := map[string]*Histogram{"connect": total.Connect, "lateness": total.Lateness, "lifetime": total.Lifetime}
+	if h, ok := totals[base]; ok {
+		var v reading
+		v.raise(&Latency{Corrected: h}, q, time.Duration(r.ownDelay("", 1).got)) // of any phase
+		return v, duration
+	}
+	switch base, phase, _ := strings.Cut(base, "."); base {
+	case "latency":
+		return r.latency(phase, q), duration
+	case "own-delay":
+		return r.ownDelay(phase, q), duration
+	}
+	return reading{}, nil
 }
 
-// figureNames returns the names that expectations can have.
-func figureNames() string {
-	names := slices.Collect(maps.Keys(figures))
-	for _, c := range Counters {
-		if c.Figure != "" {
-			names = append(names, c.Figure)
-		}
+// raise raises a reading to the quantile of another latency, which includes an own delay.
+func (v *reading) raise(l *Latency, q float64, own time.Duration) {
+	if l.Count() == 0 {
+		return
 	}
-	slices.Sort(names)
-	for _, d := range slices.Sorted(maps.Keys(durations)) {
-		names = append(names, d+".Q")
-	}
-	return strings.Join(names, ", ") + " (Q: p50, p90, p99, p99.9 or max)"
-}
-
-// ParseExpectation parses an expectation such as lateness.p99<250ms.
-func ParseExpectation(text string) (Expectation, error) {
-	i := strings.IndexAny(text, "<>=")
-	if i < 0 {
-		return Expectation{}, fmt.Errorf("%q: set a condition such as lateness.p99<250ms", text)
-	}
-	e := Expectation{Name: strings.TrimSpace(text[:i]), Want: strings.ReplaceAll(text[i:], " ", "")}
-	_, _, err := e.parse()
-	return e, err
-}
-
-// parse returns the figure and the condition.
-func (e *Expectation) parse() (figure, func(float64) bool, error) {
-	f, ok := figureOf(e.Name)
-	if !ok {
-		return f, nil, fmt.Errorf("%q is not known: the names are %s", e.Name, figureNames())
-	}
-	value := strings.TrimLeft(e.Want, "<>=")
-	bound, err := f.kind.parse(value)
-	if err != nil || math.IsNaN(bound) {
-		return f, nil, fmt.Errorf("%s%s: set a value such as %s", e.Name, e.Want, f.kind.example)
-	}
-	holds := map[string]func(v float64) bool{
-		"<":  func(v float64) bool { return v < bound },
-		"<=": func(v float64) bool { return v <= bound },
-		">":  func(v float64) bool { return v > bound },
-		">=": func(v float64) bool { return v >= bound },
-		"==": func(v float64) bool { return v == bound },
-	}[strings.TrimSuffix(e.Want, value)]
-	if holds == nil {
-		return f, nil, fmt.Errorf("%s%s: the operators are < <= > >= ==", e.Name, e.Want)
-	}
-	return f, holds, nil
-}
-
-// evaluate sets Got and OK. It reports whether the own delay of this program decides.
-func (e *Expectation) evaluate(r *Result) (explained bool) {
-	f, holds, err := e.parse()
-	if err != nil { // the file has another origin
-		e.Got, e.OK = err.Error(), false
-		return false
-	}
-	v := f.of(r)
-	if !v.measured {
-		e.Got, e.OK = "not measured", false
-		return false
-	}
-	e.Got, e.OK = f.kind.format(v.got), holds(v.got)
-	if v.atLeast {
-		e.Got, e.OK = "at least "+e.Got, e.OK && holds(math.Inf(1))
-		return false
-	}
-	return holds(v.least) != e.OK
-}
-
-// exact returns a reading that does not depend on the delay of this program.
-func exact(v float64) reading { return reading{got: v, least: v, measured: true} }
-
-func costOf(of func(*Costs) float64) func(*Result) reading {
-	return func(r *Result) reading {
-		if r.Costs == nil {
-			return reading{}
-		}
-		return exact(of(r.Costs))
-	}
-}
-
-// quantile returns a quantile. The own delay is the largest of any phase.
-func (r *Result) quantile(h *Histogram, q float64) reading {
-	own := r.ownDelay("", 1)
-	got := float64(h.Quantile(q))
-	return reading{got: got, least: max(0, got-own.got), measured: h.Count() > 0}
+	d, atLeast := l.Quantile(q)
+	v.got, v.least = max(v.got, float64(d)), max(v.least, float64(d-own))
+	v.measured, v.atLeast = true, v.atLeast || atLeast
 }
 
 // latency returns the highest quantile of a group, in one phase or in the worst one.
 func (r *Result) latency(phase string, q float64) (worst reading) {
 	for _, g := range r.Groups { // not the total, where large groups hide small ones
 		for name, l := range g.Latency {
-			if l.Count() == 0 || phase != "" && phase != name {
-				continue
+			if phase == "" || phase == name {
+				worst.raise(l, q, r.OwnDelay[name].Max())
 			}
-			d, atLeast := l.Quantile(q)
-			got := float64(d)
-			worst.got, worst.measured, worst.atLeast = max(worst.got, got), true, worst.atLeast || atLeast
-			worst.least = max(worst.least, got-float64(r.OwnDelay[name].Max()))
 		}
 	}
 	return worst
@@ -225,30 +138,27 @@ func (r *Result) latency(phase string, q float64) (worst reading) {
 
 // ownDelay returns the highest quantile of the own delay, in one phase or in the worst one. It is 0
 // if nothing was due.
-func (r *Result) ownDelay(phase string, q float64) reading {
-	if phase != "" && !slices.ContainsFunc(r.Phases, func(p Phase) bool { return p.Name == phase }) {
-		return reading{}
-	}
-	worst := exact(0)
+func (r *Result) ownDelay(phase string, q float64) (worst reading) {
+	worst.measured = phase == "" || slices.ContainsFunc(r.Phases, func(p Phase) bool { return p.Name == phase })
 	for name, h := range r.OwnDelay {
-		if h.Count() > 0 && (phase == "" || phase == name) {
-			worst = exact(max(worst.got, float64(h.Quantile(q))))
+		if worst.measured && (phase == "" || phase == name) {
+			worst.raise(&Latency{Corrected: h}, q, 0)
 		}
 	}
 	return worst
 }
 
 // openWithin returns the time in which all connections were opened.
-func openWithin(r *Result) reading {
-	took := float64(r.Length("open"))
+func (r *Result) openWithin() reading {
+	took := r.Length("open")
 	if took <= 0 || r.faults().OpenFailed > 0 {
 		return reading{}
 	}
-	return reading{got: took, least: max(0, took-float64(r.OwnDelay["open"].Max())), measured: true}
+	return reading{got: float64(took), least: max(0, float64(took-r.OwnDelay["open"].Max())), measured: true}
 }
 
 // held returns the percentage of connections that were opened and not lost.
-func held(r *Result) reading {
+func (r *Result) held() reading {
 	requested, kept := 0, uint64(0)
 	for _, g := range r.Groups {
 		if g.Behaviour == "churn" || g.Hostile { // its connections are not held
@@ -257,5 +167,62 @@ func held(r *Result) reading {
 		requested += g.Connections
 		kept += g.Opened - min(g.Lost+g.Starved, g.Opened)
 	}
-	return exact(100 * float64(kept) / float64(max(requested, 1)))
+	return exact(100*float64(kept)/float64(max(requested, 1)), true)
+}
+
+// exact returns a reading that does not depend on the delay of this program.
+func exact(v float64, measured bool) reading { return reading{got: v, least: v, measured: measured} }
+
+// ParseExpectation parses an expectation such as lateness.p99<250ms.
+func ParseExpectation(text string) (Expectation, error) {
+	i := strings.IndexAny(text, "<>=")
+	if i < 0 {
+		return Expectation{}, fmt.Errorf("%q: set a condition such as lateness.p99<250ms", text)
+	}
+	e := Expectation{Name: strings.TrimSpace(text[:i]), Want: strings.ReplaceAll(text[i:], " ", "")}
+	_, kind := (&Result{}).read(e.Name)
+	_, err := e.condition(kind)
+	return e, err
+}
+
+// condition returns the condition on a figure of some kind.
+func (e *Expectation) condition(k *kind) (holds func(float64) bool, err error) {
+	if k == nil {
+		return nil, fmt.Errorf("%q is not known: the names are %s", e.Name, figureNames)
+	}
+	value := strings.TrimLeft(e.Want, "<>=")
+	bound, err := k.parse(value)
+	if err != nil || math.IsNaN(bound) {
+		return nil, fmt.Errorf("%s%s: set a value such as %s", e.Name, e.Want, k.example)
+	}
+	switch strings.TrimSuffix(e.Want, value) {
+	case "<":
+		return func(v float64) bool { return v < bound }, nil
+	case "<=":
+		return func(v float64) bool { return v <= bound }, nil
+	case ">":
+		return func(v float64) bool { return v > bound }, nil
+	case ">=":
+		return func(v float64) bool { return v >= bound }, nil
+	case "==":
+		return func(v float64) bool { return v == bound }, nil
+	}
+	return nil, fmt.Errorf("%s%s: the operators are < <= > >= ==", e.Name, e.Want)
+}
+
+// evaluate sets Got and OK. It reports whether the own delay of this program decides.
+func (e *Expectation) evaluate(r *Result) (explained bool) {
+	v, kind := r.read(e.Name)
+	holds, err := e.condition(kind)
+	e.Got, e.OK = "not measured", false
+	switch {
+	case err != nil: // the file has another origin
+		e.Got = err.Error()
+	case v.atLeast:
+		e.Got, e.OK = "at least "+kind.format(v.got), holds(v.got) && holds(math.Inf(1))
+	case v.measured:
+		e.Got, e.OK = kind.format(v.got), holds(v.got)
+		explained = holds(v.least) != e.OK
+	}
+	return explained
 }

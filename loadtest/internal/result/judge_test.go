@@ -192,3 +192,15 @@ func TestExpectations(t *testing.T) {
 		require.ErrorContains(t, err, want, text)
 	}
 }
+
+// TestFigureNamesAreComplete has the list of an error text that helps with a misspelled name.
+func TestFigureNamesAreComplete(t *testing.T) {
+	names, _, _ := strings.Cut(figureNames, " (")
+	for name := range strings.SplitSeq(names, ", ") {
+		_, kind := faultless().read(strings.NewReplacer("PHASE", "hold", ".Q", ".p99").Replace(name))
+		require.NotNil(t, kind, name)
+	}
+	for _, c := range Counters {
+		require.Contains(t, ", "+names, ", "+c.Figure)
+	}
+}

@@ -1,6 +1,7 @@
 package result
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"slices"
@@ -173,21 +174,14 @@ func (j *judge) opens() {
 	if j.total.Opened == 0 && missing == 0 && len(j.Errors) == 0 {
 		j.unable = append(j.unable, "no connection was opened")
 	}
-	if j.Interrupted {
-		j.unable = append(j.unable, fmt.Sprintf("the run was interrupted after %v", j.Took.Round(time.Millisecond)))
-	} else if asked, got := j.churned(); got < leastChurn*asked {
-		j.unable = append(j.unable, fmt.Sprintf("%.0f of %.0f connections per second were opened", got, asked))
-	}
-}
-
-// churned returns the requested rate of connections of a churn, and the real one.
-func (j *judge) churned() (asked, got float64) {
 	took, total := j.Length("churn").Seconds(), j.Total()
-	if took <= 0 || j.Verb != "churn" {
-		return 0, 0
+	asked, tried := j.Setup.Rate*(took-(j.Setup.Ramp/2).Seconds()), float64(total.Opened+total.OpenFailed) // a ramp has half of the rate
+	switch {
+	case j.Interrupted:
+		j.unable = append(j.unable, fmt.Sprintf("the run was interrupted after %v", j.Took.Round(time.Millisecond)))
+	case took > 0 && tried < leastChurn*asked:
+		j.unable = append(j.unable, fmt.Sprintf("%.0f of %.0f connections per second were opened", tried/took, asked/took))
 	}
-	// The ramp reaches half of the connections.
-	return j.Setup.Rate * max(0, 1-(j.Setup.Ramp/2).Seconds()/took), float64(total.Opened+total.OpenFailed) / took
 }
 
 // lateness judges how late dead connections were closed.
@@ -245,10 +239,9 @@ func (r *Result) faults() (sum Group) {
 
 // unanswered counts messages of a group that were never answered.
 func (r *Result) unanswered(g *Group) uint64 {
-	var n, late uint64
-	for phase, e := range g.Exchanges {
-		n += e.Unanswered
-		if r.isSettled(phase) {
+	n, late := g.unansweredMessages(), uint64(0)
+	for _, p := range r.Phases {
+		if e := g.Exchanges[p.Name]; e != nil && r.isSettled(p) {
 			late += e.Sent - min(e.Answered+e.Unanswered, e.Sent)
 		}
 	}
@@ -259,13 +252,7 @@ func (r *Result) unanswered(g *Group) uint64 {
 	return max(n, g.Unanswered)
 }
 
-// isSettled reports whether every message of the phase has had the time for an answer.
-func (r *Result) isSettled(phase string) bool {
-	limit := settled
-	if r.Setup.Patience > 0 {
-		limit = min(limit, r.Setup.Patience)
-	}
-	return slices.ContainsFunc(r.Phases, func(p Phase) bool {
-		return p.Name == phase && r.Phases[len(r.Phases)-1].To-p.To >= limit
-	})
+// isSettled reports whether every message of a phase has had the time for an answer.
+func (r *Result) isSettled(p Phase) bool {
+	return r.Phases[len(r.Phases)-1].To-p.To >= min(settled, cmp.Or(r.Setup.Patience, settled))
 }

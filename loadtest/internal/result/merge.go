@@ -93,22 +93,16 @@ func Sum(a, b *Histogram) *Histogram {
 	return a
 }
 
-// Merge adds up results of one verb that several machines measured at the same time, with setups
-// that differ only in the numbers of connections and processes, in targets and sources. Samples and
-// costs are those of the first result, because clocks differ. Expectations are not merged.
+// Merge adds results to the first one, which it returns. Several machines measured them at the same
+// time with one verb, and with setups that differ only in the numbers of connections and processes,
+// in targets and sources. Samples and costs stay those of the first result, because clocks differ.
 func Merge(all []*Result) (*Result, error) {
-	first := all[0]
-	sum := &Result{
-		Schema: Schema, Verb: first.Verb, Command: first.Command, Began: first.Began, Phases: first.Phases, Setup: first.Setup,
-		Samples: first.Samples, Costs: first.Costs,
-	}
-	sum.Setup.Connections, sum.Setup.Clients, sum.Setup.Servers, sum.Setup.Sources, sum.Setup.Rate = 0, 0, 0, 0, 0
-	sum.Setup.Targets, sum.Setup.Groups = nil, nil
+	sum := all[0]
 	for i, r := range all {
 		if len(r.Machines) > 1 {
 			return nil, errors.New("one of them is a merged result: name those that it was made of")
 		}
-		if err := first.alike(r); err != nil {
+		if err := sum.alike(r); err != nil {
 			return nil, err
 		}
 		for _, other := range all[:i] {
@@ -116,6 +110,8 @@ func Merge(all []*Result) (*Result, error) {
 				return nil, errors.New("the same result twice")
 			}
 		}
+	}
+	for _, r := range all[1:] {
 		sum.add(r)
 	}
 	slices.Sort(sum.Setup.Targets)
@@ -189,7 +185,5 @@ func (r *Result) alike(o *Result) error {
 
 // Reasons returns the reasons of failures, the most frequent first.
 func (f Failures) Reasons() []string {
-	reasons := slices.Sorted(maps.Keys(f))
-	slices.SortStableFunc(reasons, func(a, b string) int { return cmp.Compare(f[b], f[a]) })
-	return reasons
+	return slices.SortedFunc(maps.Keys(f), func(a, b string) int { return cmp.Or(cmp.Compare(f[b], f[a]), cmp.Compare(a, b)) })
 }

@@ -80,14 +80,16 @@ func (v view) Cards() (all []figure) {
 		if i >= firstCounters && (n == 0 || c.Fault == "") {
 			continue
 		}
-		outcome := outcomeOf(c, n)
-		if n == 0 && c.Fault != "" && total.Opened > 0 && v.Verdict.Outcome != result.NotValid {
-			outcome = result.Passed
+		if n == 0 && c.Fault != "" {
+			c.Fault = result.Passed
+			if total.Opened == 0 || v.Verdict.Outcome == result.NotValid {
+				c.Fault = ""
+			}
 		}
 		if c.Name == "early" && n > 0 {
 			c.Hint = "by up to " + format.Duration(total.EarliestBy)
 		}
-		all = append(all, figure{c.Name, format.Count(n), c.Hint, outcome})
+		all = append(all, figure{c.Name, format.Count(n), c.Hint, c.Fault})
 	}
 	duration := func(name string, l *result.Latency) {
 		value := format.None
@@ -101,43 +103,21 @@ func (v view) Cards() (all []figure) {
 	return all
 }
 
-// outcomeOf returns what a count says about the run, or nothing.
-func outcomeOf(c result.Counter, n uint64) result.Outcome {
-	if n == 0 {
-		return ""
-	}
-	return c.Fault
-}
-
 // Columns returns the groups, and their sum if there are several.
-func (v view) Columns() []result.Group {
-	if len(v.Groups) < 2 {
-		return v.Groups
+func (v view) Columns() (all []*result.Group) {
+	for i := range v.Groups {
+		all = append(all, &v.Groups[i])
 	}
-	return append(slices.Clone(v.Groups), v.Total())
+	if total := v.Total(); len(all) > 1 {
+		all = append(all, &total)
+	}
+	return all
 }
 
-// A row is a counter with its values in all columns.
-type row struct {
-	result.Counter
-	Values []figure
-}
-
-// Rows returns the main counters, and the others that are not 0 everywhere.
-func (v view) Rows() (rows []row) {
-	columns := v.Columns()
-	for _, c := range result.Counters {
-		r, shown := row{Counter: c}, c.Main
-		for i := range columns {
-			n := c.Of(&columns[i])
-			r.Values = append(r.Values, figure{Label: columns[i].Name, Value: format.Count(n), Outcome: outcomeOf(c, n)})
-			shown = shown || n > 0
-		}
-		if shown {
-			rows = append(rows, r)
-		}
-	}
-	return rows
+// Counters returns the main counters, and the others that are not 0 everywhere.
+func (v view) Counters() []result.Counter {
+	total := v.Total()
+	return slices.DeleteFunc(slices.Clone(result.Counters), func(c result.Counter) bool { return !c.Main && c.Of(&total) == 0 })
 }
 
 // ReaperBytes returns what the reaper adds to the memory of a connection.

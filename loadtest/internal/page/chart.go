@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/idlewheel/idlewheel/loadtest/internal/format"
+	"github.com/idlewheel/idlewheel/loadtest/internal/result"
 )
 
 // A chart is lines over two axes. Without lines, Desc says why. Positions are percentages of the
@@ -16,7 +17,7 @@ type chart struct {
 	Title, Desc  string
 	XAxis, YAxis axis
 	Lines        []line
-	Bands        []band
+	Phases       []result.Phase
 }
 
 type (
@@ -26,11 +27,7 @@ type (
 	}
 	// A point without a y value, NaN, interrupts its line.
 	point struct{ x, y float64 }
-	band  struct {
-		Name     string
-		X, Width float64
-	}
-	tick struct {
+	tick  struct {
 		Value float64
 		Label string
 	}
@@ -48,6 +45,9 @@ func (c *chart) X(v float64) float64 { return percent(c.XAxis.at(v)) }
 
 // Y returns the position of a value.
 func (c *chart) Y(v float64) float64 { return percent(1 - c.YAxis.at(v)) }
+
+// Width returns the width of a phase on an axis of seconds.
+func (c *chart) Width(p result.Phase) float64 { return c.X((p.To - p.From).Seconds()) }
 
 func percent(part float64) float64 { return math.Round(1e4*min(max(part, 0), 1)) / 100 }
 

@@ -57,16 +57,15 @@ type metric struct {
 
 // overTime draws samples over time. Metrics that are always 0 were not measured and are left out.
 func overTime(r *result.Result, q quantity, metrics ...metric) *chart {
-	c := &chart{Title: q.title}
-	samples := ordered(r.Samples)
-	if len(samples) < 2 {
+	c := &chart{Title: q.title, Phases: r.Phases}
+	if len(r.Samples) < 2 {
 		c.Desc = "The run has no samples."
 		return c
 	}
 	var said []string
 	var all []point
 	for _, m := range metrics {
-		points := q.points(samples, m)
+		points := q.points(r.Samples, m)
 		top := slices.MaxFunc(points, byY)
 		if !(top.y > 0) {
 			continue
@@ -80,11 +79,8 @@ func overTime(r *result.Result, q quantity, metrics ...metric) *chart {
 		return c
 	}
 	c.Desc = strings.Join(said, "; ")
-	end := max(samples[len(samples)-1].At, r.Took)
+	end := max(r.Samples[len(r.Samples)-1].At, r.Took)
 	c.XAxis = linear(end.Seconds(), 6, seconds, " since the start of the run")
-	for _, p := range r.Phases {
-		c.Bands = append(c.Bands, band{p.Name, c.X(p.From.Seconds()), c.X((p.To - p.From).Seconds())})
-	}
 	all = slices.DeleteFunc(all, func(p point) bool { return math.IsNaN(p.y) })
 	least, peak := slices.MinFunc(all, byY).y, slices.MaxFunc(all, byY).y
 	if q.units == nil {
@@ -95,23 +91,13 @@ func overTime(r *result.Result, q quantity, metrics ...metric) *chart {
 	return c
 }
 
-// ordered returns the samples in increasing time, without those that go back.
-func ordered(samples []result.Sample) (kept []*result.Sample) {
-	for i := range samples {
-		if s := &samples[i]; s.At >= 0 && (len(kept) == 0 || s.At > kept[len(kept)-1].At) {
-			kept = append(kept, s)
-		}
-	}
-	return kept
-}
-
 // points returns a value for each sample, or with rate the growth per second. A count that shrinks
 // is of a restarted process; its growth is 0. A logarithmic axis has no 0.
-func (q *quantity) points(samples []*result.Sample, m metric) (points []point) {
-	for i, b := range samples {
+func (q *quantity) points(samples []result.Sample, m metric) (points []point) {
+	for i := range samples {
+		b, a := &samples[i], &samples[max(i-1, 0)]
 		p := point{b.At.Seconds(), m.of(b)}
 		if q.rate {
-			a := samples[max(i-1, 0)]
 			p.y = max(0, p.y-m.of(a)) / (b.At - a.At).Seconds() // NaN for the first one
 		}
 		if q.units == nil && p.y == 0 {

@@ -97,16 +97,12 @@ func (h *Histogram) MarshalJSON() ([]byte, error) {
 // UnmarshalJSON implements json.Unmarshaler.
 func (h *Histogram) UnmarshalJSON(b []byte) error {
 	var w written
-	if err := json.Unmarshal(b, &w); err != nil {
-		return err
+	err := json.Unmarshal(b, &w)
+	if err == nil {
+		h.h, err = hdrhistogram.Decode([]byte(w.Data))
 	}
-	data, err := hdrhistogram.Decode([]byte(w.Data))
 	if err != nil {
 		return fmt.Errorf("histogram: %w", err)
-	}
-	*h = *NewHistogram()
-	if dropped := h.h.Merge(data); dropped > 0 {
-		return fmt.Errorf("histogram: %d values are above an hour", dropped)
 	}
 	return nil
 }

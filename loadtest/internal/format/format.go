@@ -48,7 +48,8 @@ func Number(v float64) string {
 }
 
 // Bytes writes a number of bytes with a binary unit.
-func Bytes(v float64) string {
+func Bytes[T uint64 | float64](n T) string {
+	v := float64(n)
 	for _, unit := range []string{"B", "KiB", "MiB"} {
 		if math.Abs(v) < 1<<10 {
 			return Number(v) + " " + unit

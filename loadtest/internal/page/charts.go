@@ -34,7 +34,7 @@ func (v view) Charts() []*chart {
 		overTime(r, quantity{title: "CPU over time", suffix: "cores", units: plain, write: format.Number, rate: true},
 			metric{"server", func(s *result.Sample) float64 { return s.Server.CPU.Seconds() }},
 			metric{"client", func(s *result.Sample) float64 { return s.Client.CPU.Seconds() }}),
-		overTime(r, quantity{title: "Memory over time", units: memory, write: format.Bytes},
+		overTime(r, quantity{title: "Memory over time", units: memory, write: format.Bytes[float64]},
 			metric{"server RSS", func(s *result.Sample) float64 { return float64(s.Server.RSS) }},
 			metric{"client RSS", func(s *result.Sample) float64 { return float64(s.Client.RSS) }},
 			metric{"kernel, whole machine", func(s *result.Sample) float64 { return float64(s.Kernel) }}),

@@ -18,7 +18,8 @@ import (
 var source string
 
 var report = template.Must(template.New("report").Funcs(template.FuncMap{
-	"duration": format.Duration, "bytes": format.Bytes, "count": format.Count[uint64], "plural": format.Plural[int], "some": result.Some,
+	"duration": format.Duration, "bytes": format.Bytes[float64], "memory": format.Bytes[uint64], "count": format.Count[uint64],
+	"plural": format.Plural[int], "some": result.Some,
 }).Parse(source))
 
 // A view has, as methods, what the template cannot make of a result.
@@ -54,20 +55,6 @@ func printable(r rune) rune {
 	return r
 }
 
-// Causes returns why the result is not passed. The first one is the headline.
-func (v view) Causes() []string { return result.Some(v.Verdict.Causes, 20) }
-
-func (v view) Headline() string {
-	if causes := v.Causes(); len(causes) > 0 {
-		return causes[0]
-	}
-	said := "no living connection was closed"
-	if n := v.Total().Reaped; n > 0 {
-		said += ", and " + format.Plural(n, "dead connection was reaped", "dead connections were reaped")
-	}
-	return said
-}
-
 // firstCounters is the number of counters that always have a card.
 const firstCounters = 6
 
@@ -91,16 +78,10 @@ func (v view) Cards() (all []figure) {
 		}
 		all = append(all, figure{c.Name, format.Count(n), c.Hint, c.Fault})
 	}
-	duration := func(name string, l *result.Latency) {
-		value := format.None
-		if l.Count() > 0 {
-			value = l.Text(0.99)
-		}
-		all = append(all, figure{Label: name, Value: value, Hint: l.Spread()})
-	}
-	duration("lateness of reaps, p99", &result.Latency{Corrected: total.Lateness})
-	duration("time to an answer, p99", total.AllLatency())
-	return all
+	lateness, answers := &result.Latency{Corrected: total.Lateness}, total.AllLatency()
+	return append(all,
+		figure{Label: "lateness of reaps, p99", Value: lateness.Text(0.99), Hint: lateness.Spread()},
+		figure{Label: "time to an answer, p99", Value: answers.Text(0.99), Hint: answers.Spread()})
 }
 
 // Columns returns the groups, and their sum if there are several.
@@ -122,6 +103,3 @@ func (v view) Counters() []result.Counter {
 
 // ReaperBytes returns what the reaper adds to the memory of a connection.
 func (v view) ReaperBytes() float64 { return v.Costs.ServerBytes - v.Costs.BareBytes }
-
-// Memory returns the memory of a machine as text.
-func (v view) Memory(m result.Machine) string { return format.Bytes(float64(m.Memory)) }

@@ -139,7 +139,10 @@ func (l *Latency) Quantiles() Quantiles {
 // Text returns a quantile as text, with a sign if it is a lower bound.
 func (l *Latency) Text(q float64) string {
 	d, atLeast := l.Quantile(q)
-	if atLeast {
+	switch {
+	case l.Count() == 0:
+		return format.None
+	case atLeast:
 		return "≥ " + format.Duration(d)
 	}
 	return format.Duration(d)

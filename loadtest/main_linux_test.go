@@ -475,7 +475,7 @@ func TestEndingSignals(t *testing.T) {
 
 func TestProgressFitsTheTerminal(t *testing.T) {
 	for _, width := range []int{1, 20, 59, 200} {
-		shown := progress([]result.Sample{{Open: 1_000_000}}, result.Group{Lost: 5, OpenFailed: 3}, "silent", 0.5, width)
+		shown := progress([]result.Sample{{Open: 1_000_000}}, &result.Group{Lost: 5, OpenFailed: 3}, "silent", 0.5, width)
 		line, found := strings.CutPrefix(shown, "\r\x1b[K")
 		require.True(t, found)
 		require.LessOrEqual(t, len(line), width-1)

@@ -39,7 +39,7 @@ func (r *run) note(format string, args ...any) {
 
 // phase starts a phase with some commands, and waits until the condition holds, the time is over or
 // the run ends. It reports whether the run continues.
-func (r *run) phase(name string, atMost time.Duration, until func(all result.Group) bool, commands ...load.Command) bool {
+func (r *run) phase(name string, atMost time.Duration, until func(all *result.Group) bool, commands ...load.Command) bool {
 	if !r.running() {
 		return false
 	}
@@ -86,7 +86,7 @@ func (r *run) openAll() bool {
 		}
 	}
 	atMost := 4*time.Duration(float64(want)/r.opt.Rate*float64(time.Second)) + r.opt.Ramp + r.opt.Patience + closeGrace
-	done := r.phase(opening, atMost, func(all result.Group) bool {
+	done := r.phase(opening, atMost, func(all *result.Group) bool {
 		return all.Opened+all.OpenFailed >= want || isRefused(all)
 	})
 	return done && r.checkReached()
@@ -106,10 +106,10 @@ func (r *run) checkReached() bool {
 }
 
 // isRefused reports whether many connections have failed to open, and none has been opened.
-func isRefused(all result.Group) bool { return all.Opened == 0 && all.OpenFailed >= 200 }
+func isRefused(all *result.Group) bool { return all.Opened == 0 && all.OpenFailed >= 200 }
 
 // isGone reports whether no connection is open.
-func isGone(all result.Group) bool { return all.Open == 0 }
+func isGone(all *result.Group) bool { return all.Open == 0 }
 
 // hold waits while the connections are served, and records their cost. It ends early when none is
 // left.
@@ -165,7 +165,7 @@ func (r *run) sample(phase string, part float64) {
 
 // progress describes the last sample: for a terminal with some width in one line that changes, and
 // for a width of 0 in a line of its own.
-func progress(samples []result.Sample, all result.Group, phase string, part float64, width int) string {
+func progress(samples []result.Sample, all *result.Group, phase string, part float64, width int) string {
 	now, before, rate := samples[len(samples)-1], samples[max(len(samples)-2, 0)], uint64(0)
 	if since := now.At - before.At; since > 0 && now.Messages > before.Messages {
 		rate = uint64(float64(now.Messages-before.Messages) / since.Seconds())

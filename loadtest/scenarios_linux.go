@@ -92,7 +92,7 @@ latency of the others before, during and after the storm shows what users notice
 		return []load.Spec{o.livingGroup(p), o.group(silent, load.Heartbeat, o.Connections, o.heartbeat)}
 	},
 	script: func(r *run) {
-		gone := func(result.Group) bool { return r.openOf(silent) == 0 }
+		gone := func(*result.Group) bool { return r.openOf(silent) == 0 }
 		timeout := r.opt.targetTimeout()
 		_ = r.openAll() &&
 			r.hold("before", r.opt.calm) &&

@@ -27,7 +27,6 @@ var summary = template.Must(template.New("summary").Funcs(template.FuncMap{
 	"of":       func(c result.Counter, g result.Group) uint64 { return c.Of(&g) },
 	"count":    format.Count[uint64],
 	"bytes":    func(v float64) string { return fmt.Sprintf("%.0f", v) },
-	"minus":    func(a, b float64) float64 { return a - b },
 	"duration": format.Duration,
 }).Parse(summaryText))
 

@@ -18,9 +18,8 @@ var (
 	memory  = []unit{{"B", 1, 0}, {"KiB", 1 << 10, 1 << 10}, {"MiB", 1 << 20, 1 << 20}, {"GiB", 1 << 30, 1 << 30}}
 )
 
-// Charts returns the charts of a report.
-func (v view) Charts() []*chart {
-	r := v.Result
+// charts returns the charts of a report.
+func charts(r *result.Result) []*chart {
 	return []*chart{
 		overTime(r, quantity{title: "Connections over time", suffix: "connections", units: plain, write: format.Number},
 			metric{"open", func(s *result.Sample) float64 { return float64(s.Open) }}),

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"html/template"
 	"io"
-	"slices"
 	"unicode"
 
 	"github.com/idlewheel/idlewheel/loadtest/internal/format"
@@ -19,11 +18,9 @@ var source string
 
 var report = template.Must(template.New("report").Funcs(template.FuncMap{
 	"duration": format.Duration, "bytes": format.Bytes[float64], "memory": format.Bytes[uint64], "count": format.Count[uint64],
-	"plural": format.Plural[int], "some": result.Some,
+	"plural": format.Plural[int], "some": result.Some, "charts": charts, "cards": cards, "columns": columns,
+	"counters": func() []result.Counter { return result.Counters },
 }).Parse(source))
-
-// A view has, as methods, what the template cannot make of a result.
-type view struct{ *result.Result }
 
 // A figure is a value with its label. An outcome gives it a colour.
 type figure struct {
@@ -35,7 +32,7 @@ type figure struct {
 // when the page is complete.
 func Write(w io.Writer, r *result.Result) error {
 	var b bytes.Buffer
-	err := report.Execute(&b, view{r})
+	err := report.Execute(&b, r)
 	if err == nil {
 		_, err = w.Write(bytes.Map(printable, b.Bytes()))
 	}
@@ -58,18 +55,18 @@ func printable(r rune) rune {
 // firstCounters is the number of counters that always have a card.
 const firstCounters = 6
 
-// Cards returns the main figures: the first counters, all faults, and two durations, which have no
+// cards returns the main figures: the first counters, all faults, and two durations, which have no
 // outcome. A result that is not valid has nothing good.
-func (v view) Cards() (all []figure) {
-	total := v.Total()
+func cards(r *result.Result) (all []figure) {
+	total := r.Total()
 	for i, c := range result.Counters {
-		n := c.Of(&total)
+		n := c.Of(total)
 		if i >= firstCounters && (n == 0 || c.Fault == "") {
 			continue
 		}
 		if n == 0 && c.Fault != "" {
 			c.Fault = result.Passed
-			if total.Opened == 0 || v.Verdict.Outcome == result.NotValid {
+			if total.Opened == 0 || r.Verdict.Outcome == result.NotValid {
 				c.Fault = ""
 			}
 		}
@@ -84,22 +81,13 @@ func (v view) Cards() (all []figure) {
 		figure{Label: "time to an answer, p99", Value: answers.Text(0.99), Hint: answers.Spread()})
 }
 
-// Columns returns the groups, and their sum if there are several.
-func (v view) Columns() (all []*result.Group) {
-	for i := range v.Groups {
-		all = append(all, &v.Groups[i])
+// columns returns the groups, and their sum if there are several.
+func columns(r *result.Result) (all []*result.Group) {
+	for i := range r.Groups {
+		all = append(all, &r.Groups[i])
 	}
-	if total := v.Total(); len(all) > 1 {
-		all = append(all, &total)
+	if len(all) > 1 {
+		all = append(all, r.Total())
 	}
 	return all
 }
-
-// Counters returns the main counters, and the others that are not 0 everywhere.
-func (v view) Counters() []result.Counter {
-	total := v.Total()
-	return slices.DeleteFunc(slices.Clone(result.Counters), func(c result.Counter) bool { return !c.Main && c.Of(&total) == 0 })
-}
-
-// ReaperBytes returns what the reaper adds to the memory of a connection.
-func (v view) ReaperBytes() float64 { return v.Costs.ServerBytes - v.Costs.BareBytes }

@@ -225,7 +225,7 @@ func TestAllPartsAreShown(t *testing.T) {
 func TestEmptyResultSaysWhatIsMissing(t *testing.T) {
 	got := render(t, &result.Result{})
 	require.Empty(t, drawn.FindAllString(got, -1))
-	for _, c := range (view{&result.Result{}}).Charts() {
+	for _, c := range charts(&result.Result{}) {
 		require.NotEmpty(t, c.Desc)
 		require.Contains(t, got, "<h2>"+c.Title+"</h2>\n<p>"+c.Desc+"</p>")
 	}
@@ -266,7 +266,7 @@ func TestCardsShowWhatFailed(t *testing.T) {
 	r.Groups[0].Garbled, r.Groups[0].Swapped, r.Groups[0].Doubled, r.Groups[0].Skipped, r.Groups[0].Unanswered = 1, 2, 3, 4, 5
 	r.Verdict = result.Verdict{Outcome: result.NotValid}
 	red := []string{}
-	for _, c := range (view{r}).Cards() {
+	for _, c := range cards(r) {
 		require.NotEqual(t, result.Passed, c.Outcome, "a result that is not valid has nothing good")
 		if c.Outcome == result.Failed {
 			red = append(red, c.Label+" "+c.Value)
@@ -367,7 +367,7 @@ func TestTimeWithoutAnswersInterruptsTheLine(t *testing.T) {
 		}
 		r.Samples = append(r.Samples, s)
 	}
-	c := view{r}.Charts()[1]
+	c := charts(r)[1]
 	require.Equal(t, "max: up to 9 ms at 0; p99: up to 2 ms at 0; p50: up to 1 ms at 0", c.Desc)
 	require.Len(t, c.Lines, 3)
 	for _, l := range c.Lines {

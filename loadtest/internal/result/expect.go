@@ -90,8 +90,7 @@ func (r *Result) read(name string) (reading, *kind) {
 	}
 	for _, c := range Counters {
 		if c.Figure == name && name != "" {
-			faults := r.faults()
-			return exact(float64(c.Of(&faults)), true), number
+			return exact(float64(c.Of(r.faults())), true), number
 		}
 	}
 	base, q, found := cutQuantile(name)

@@ -48,7 +48,7 @@ func MostLate(timeout time.Duration) time.Duration { return max(timeout/10, leas
 // A judge collects the causes of each outcome.
 type judge struct {
 	*Result
-	total       Group    // without what is no fault of the target
+	total       *Group   // without what is no fault of the target
 	facts       []string // faults of the target that no delay of this program explains
 	explainable []string // faults of the target that a late program may cause itself
 	late        []string // this program was late
@@ -222,7 +222,8 @@ func (j *judge) delays() {
 
 // faults returns the sum of all groups with only those faults that are the target's. It may refuse,
 // ignore and close the connections of a hostile group.
-func (r *Result) faults() (sum Group) {
+func (r *Result) faults() *Group {
+	var sum Group
 	for _, g := range r.Groups {
 		if g.Behaviour != "churn" && !r.Interrupted && len(r.Errors) == 0 {
 			neverTried := max(g.Connections-int(g.Opened), 0)
@@ -234,7 +235,7 @@ func (r *Result) faults() (sum Group) {
 		}
 		sum.Add(&g)
 	}
-	return sum
+	return &sum
 }
 
 // unanswered counts messages of a group that were never answered.

@@ -194,9 +194,12 @@ type Costs struct {
 	ClientCPU   time.Duration `json:"client_cpu_ns"`
 }
 
+// ReaperBytes returns what the reaper adds to the memory of a connection.
+func (c *Costs) ReaperBytes() float64 { return c.ServerBytes - c.BareBytes }
+
 // Total returns the sum of all groups.
-func (c *Counts) Total() Group {
-	total := Group{Name: "all"}
+func (c *Counts) Total() *Group {
+	total := &Group{Name: "all"}
 	for i := range c.Groups {
 		total.Add(&c.Groups[i])
 	}

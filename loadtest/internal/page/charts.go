@@ -82,7 +82,7 @@ func overTime(r *result.Result, q quantity, metrics ...metric) *chart {
 	c.Desc = strings.Join(said, "; ")
 	end := max(r.Samples[len(r.Samples)-1].At, r.Took)
 	c.XAxis = linear(end.Seconds(), 6, seconds, " since the start of the run")
-	all = slices.DeleteFunc(all, func(p point) bool { return math.IsNaN(p.y) })
+	all = slices.DeleteFunc(all, func(p point) bool { return !(p.y > 0) })
 	least, peak := slices.MinFunc(all, byY).y, slices.MaxFunc(all, byY).y
 	if q.units == nil {
 		c.YAxis = logarithmic(least, peak, q.write)
@@ -93,16 +93,13 @@ func overTime(r *result.Result, q quantity, metrics ...metric) *chart {
 }
 
 // points returns a value for each sample, or with rate the growth per second. A count that shrinks
-// is of a restarted process; its growth is 0. A logarithmic axis has no 0.
+// is of a restarted process; its growth is 0.
 func (q *quantity) points(samples []result.Sample, m metric) (points []point) {
 	for i := range samples {
 		b, a := &samples[i], &samples[max(i-1, 0)]
 		p := point{b.At.Seconds(), m.of(b)}
 		if q.rate {
 			p.y = max(0, p.y-m.of(a)) / (b.At - a.At).Seconds() // NaN for the first one
-		}
-		if q.units == nil && p.y == 0 {
-			p.y = math.NaN()
 		}
 		points = append(points, p)
 	}
@@ -158,7 +155,7 @@ type (
 		Name   string
 		points []point
 	}
-	// A point without a y value, NaN, interrupts its line.
+	// A point without a y value, NaN, or without a place on the axis interrupts its line.
 	point struct{ x, y float64 }
 	tick  struct {
 		Value float64
@@ -189,7 +186,7 @@ func (c *chart) Path(l line) string {
 	var b strings.Builder
 	step := "M"
 	for _, p := range thinned(l.points) {
-		if math.IsNaN(p.y) {
+		if math.IsNaN(p.y) || math.IsInf(c.YAxis.at(p.y), 0) { // a logarithmic axis has no 0
 			step = "M"
 			continue
 		}
@@ -243,8 +240,7 @@ func logarithmic(least, greatest float64, label func(float64) string) axis {
 	}
 	last, _ := slices.BinarySearch(rungs, greatest)
 	last = max(last, first+1) // an axis needs two ends
-	from, decades := math.Log10(rungs[first]), math.Log10(rungs[last]/rungs[first])
-	a := axis{at: func(v float64) float64 { return (math.Log10(v) - from) / decades }}
+	a := axis{at: func(v float64) float64 { return math.Log(v/rungs[first]) / math.Log(rungs[last]/rungs[first]) }}
 	for i := first; i <= last; i++ {
 		if i%3 == 0 || last-first < 10 { // a long axis shows powers of ten only
 			a.Ticks = append(a.Ticks, tick{rungs[i], label(rungs[i])})

@@ -152,24 +152,15 @@ var perMachine = []string{
 
 // alike returns an error unless the results are of the same load.
 func (r *Result) alike(o *Result) error {
-	differ := func(what string, a, b any) error {
-		return fmt.Errorf("results with a %s of %v and of %v cannot be merged", what, a, b)
-	}
 	switch {
 	case r.Verb != o.Verb:
 		return fmt.Errorf("results of %s and of %s cannot be merged", r.Verb, o.Verb)
-	case r.Setup.Timeout != o.Setup.Timeout:
-		return differ("timeout", r.Setup.Timeout, o.Setup.Timeout)
 	case r.Setup.Bare != o.Setup.Bare:
 		return errors.New("results of targets with and without a reaper cannot be merged")
-	case r.Setup.Ramp != o.Setup.Ramp:
-		return differ("ramp", r.Setup.Ramp, o.Setup.Ramp)
-	case r.Setup.Patience != o.Setup.Patience:
-		return differ("patience", r.Setup.Patience, o.Setup.Patience)
 	}
 	for name, a := range r.Setup.Flags {
 		if b := o.Setup.Flags[name]; a != b && !slices.Contains(perMachine, name) {
-			return differ("--"+name, a, b)
+			return fmt.Errorf("results with a --%s of %s and of %s cannot be merged", name, a, b)
 		}
 	}
 	for _, g := range r.Setup.Groups {

@@ -35,7 +35,8 @@ func sample() *Result {
 	return &Result{
 		Schema: Schema, Verb: "hold", Began: time.Unix(1_700_000_000, 0).UTC(), Took: time.Minute,
 		Setup: Setup{Targets: []string{"a:1"}, Connections: 10, Clients: 1, Timeout: time.Second,
-			Groups: []GroupSetup{{Name: "living", Connections: 15}}, Flags: map[string]string{"size": "32", "target": "a"}},
+			Groups: []GroupSetup{{Name: "living", Connections: 15}},
+			Flags:  map[string]string{"size": "32", "target": "a", "timeout": "1s", "ramp": "0s", "patience": "20s"}},
 		Counts: Counts{Notes: []string{"a"}, Failures: Failures{"refused": 2}, Groups: []Group{{
 			Name: "living", Behaviour: "heartbeat", Connections: 10, Opened: 10, Messages: 5, Answers: 4, Lost: 1, Reaped: 9,
 			Early: 2, EarliestBy: 3, Lateness: hundred(), Latency: map[string]*Latency{"hold": {Corrected: hundred(), Raw: hundred()}},
@@ -91,10 +92,10 @@ func TestMerge(t *testing.T) {
 	_, err = Merge([]*Result{sample(), sample()})
 	require.ErrorContains(t, err, "twice")
 	for want, change := range map[string]func(*Result){
-		"a ramp of": func(r *Result) { r.Setup.Ramp = 1 }, "a patience of": func(r *Result) { r.Setup.Patience = 1 },
+		"a --ramp of": func(r *Result) { r.Setup.Flags["ramp"] = "1s" }, "a --patience of": func(r *Result) { r.Setup.Flags["patience"] = "1s" },
 		"results of hold and of storm": func(r *Result) { r.Verb = "storm" }, "a merged result": func(r *Result) { r.Machines = []Machine{{}, {}} },
-		"a timeout of 1s and of 1h0m0s": func(r *Result) { r.Setup.Timeout = time.Hour }, "without a reaper": func(r *Result) { r.Setup.Bare = true },
-		"a --size of 32 and of 64": func(r *Result) { r.Setup.Flags = map[string]string{"size": "64"} },
+		"a --timeout of 1s and of 1h0m0s": func(r *Result) { r.Setup.Flags["timeout"] = "1h0m0s" }, "without a reaper": func(r *Result) { r.Setup.Bare = true },
+		"a --size of 32 and of 64": func(r *Result) { r.Setup.Flags["size"] = "64" },
 		"unlike groups living":     func(r *Result) { r.Setup.Groups = []GroupSetup{{Name: "living", Connections: 5, Size: 64}} },
 	} {
 		other := later(1)
@@ -103,7 +104,7 @@ func TestMerge(t *testing.T) {
 		require.ErrorContains(t, err, want)
 	}
 	other := later(1)
-	other.Setup.Connections, other.Setup.Targets, other.Setup.Flags = 5, []string{"b:1"}, map[string]string{"size": "32", "target": "b"}
+	other.Setup.Connections, other.Setup.Targets, other.Setup.Flags["target"] = 5, []string{"b:1"}, "b"
 	other.Notes = []string{"b"}
 	other.OwnDelay = map[string]*Histogram{"hold": times(time.Second)}
 	sum, err = Merge([]*Result{sample(), other})

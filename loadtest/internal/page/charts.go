@@ -80,8 +80,7 @@ func overTime(r *result.Result, q quantity, metrics ...metric) *chart {
 		return c
 	}
 	c.Desc = strings.Join(said, "; ")
-	end := max(r.Samples[len(r.Samples)-1].At, r.Took)
-	c.XAxis = linear(end.Seconds(), 6, seconds, " since the start of the run")
+	c.XAxis = linear(r.Took.Seconds(), 6, seconds, " since the start of the run")
 	all = slices.DeleteFunc(all, func(p point) bool { return !(p.y > 0) })
 	least, peak := slices.MinFunc(all, byY).y, slices.MaxFunc(all, byY).y
 	if q.units == nil {

@@ -359,7 +359,7 @@ func TestRateBetweenSamples(t *testing.T) {
 
 // TestTimeWithoutAnswersInterruptsTheLine: a line through it would claim that answers came.
 func TestTimeWithoutAnswersInterruptsTheLine(t *testing.T) {
-	r := &result.Result{}
+	r := &result.Result{Took: 10 * time.Second}
 	for i := range 10 {
 		s := result.Sample{At: time.Duration(i) * time.Second}
 		if i < 3 || i > 6 {

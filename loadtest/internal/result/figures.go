@@ -100,13 +100,11 @@ func (r *Result) Length(phase string) time.Duration {
 // Sentence describes the run.
 func (r *Result) Sentence() string {
 	s := &r.Setup
-	said := format.Plural(s.Connections, "connection", "connections")
-	if s.Clients > 0 {
-		said += " from " + format.Plural(s.Clients, "client process", "client processes")
-	}
+	said := r.Verb + ": " + format.Plural(s.Connections, "connection", "connections") +
+		" from " + format.Plural(s.Clients, "client process", "client processes")
 	if s.Servers > 0 {
 		said += " to " + format.Plural(s.Servers, "launched server", "launched servers")
-	} else if len(s.Targets) > 0 {
+	} else {
 		said += " to " + strings.Join(Some(s.Targets, 3), ", ")
 	}
 	if s.Bare {
@@ -115,13 +113,7 @@ func (r *Result) Sentence() string {
 	if s.Timeout > 0 {
 		said += ", with an idle timeout of " + format.Duration(s.Timeout)
 	}
-	if r.Verb != "" {
-		said = r.Verb + ": " + said
-	}
-	if r.Took > 0 {
-		said += ", in " + format.Duration(r.Took)
-	}
-	return said + "."
+	return said + ", in " + format.Duration(r.Took) + "."
 }
 
 // Some returns the first elements, and the number of the others as text.

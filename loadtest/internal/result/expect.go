@@ -212,16 +212,15 @@ func (e *Expectation) condition(k *kind) (holds func(float64) bool, err error) {
 // evaluate sets Got and OK. It reports whether the own delay of this program decides.
 func (e *Expectation) evaluate(r *Result) (explained bool) {
 	v, kind := r.read(e.Name)
-	holds, err := e.condition(kind)
-	e.Got, e.OK = "not measured", false
-	switch {
-	case err != nil: // the file has another origin
-		e.Got = err.Error()
-	case v.atLeast:
-		e.Got, e.OK = "at least "+kind.format(v.got), holds(v.got) && holds(math.Inf(1))
-	case v.measured:
-		e.Got, e.OK = kind.format(v.got), holds(v.got)
-		explained = holds(v.least) != e.OK
+	if !v.measured {
+		e.Got = "not measured"
+		return false
 	}
-	return explained
+	holds, _ := e.condition(kind) // it was parsed before
+	e.Got, e.OK = kind.format(v.got), holds(v.got)
+	if v.atLeast {
+		e.Got, e.OK = "at least "+e.Got, e.OK && holds(math.Inf(1))
+		return false
+	}
+	return holds(v.least) != e.OK
 }

@@ -109,8 +109,8 @@ func (h *Histogram) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// add adds the latencies of another part.
-func (l *Latency) add(o *Latency) {
+// Add adds the latencies of another part.
+func (l *Latency) Add(o *Latency) {
 	l.Corrected, l.Raw, l.Unanswered = Sum(l.Corrected, o.Corrected), Sum(l.Raw, o.Raw), Sum(l.Unanswered, o.Unanswered)
 }
 
@@ -154,13 +154,4 @@ func (l *Latency) Spread() string {
 		return format.None
 	}
 	return "p50 " + l.Text(0.5) + " · p99 " + l.Text(0.99) + " · max " + l.Text(1)
-}
-
-// AllLatency returns the latency of all messages of a group.
-func (g *Group) AllLatency() *Latency {
-	var all Latency
-	for _, l := range g.Latency {
-		all.add(l)
-	}
-	return &all
 }

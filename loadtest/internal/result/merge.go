@@ -53,7 +53,7 @@ func (g *Group) Add(o *Group) {
 	g.Lateness = Sum(g.Lateness, o.Lateness)
 	g.Lifetime = Sum(g.Lifetime, o.Lifetime)
 	for phase, l := range o.Latency {
-		Of(&g.Latency, phase).add(l)
+		Of(&g.Latency, phase).Add(l)
 	}
 }
 

@@ -1,7 +1,6 @@
 package result
 
 import (
-	"cmp"
 	"fmt"
 	"regexp"
 	"slices"
@@ -238,11 +237,13 @@ func (r *Result) faults() *Group {
 	return &sum
 }
 
-// unanswered counts messages of a group that were never answered.
+// unanswered counts messages of a group that were never answered. Those of the last moments of a
+// run have not had the time.
 func (r *Result) unanswered(g *Group) uint64 {
 	n, late := g.unansweredMessages(), uint64(0)
 	for _, p := range r.Phases {
-		if e := g.Exchanges[p.Name]; e != nil && r.isSettled(p) {
+		e, since := g.Exchanges[p.Name], r.Phases[len(r.Phases)-1].To-p.To
+		if e != nil && since >= min(settled, r.Setup.Patience) {
 			late += e.Sent - min(e.Answered+e.Unanswered, e.Sent)
 		}
 	}
@@ -251,9 +252,4 @@ func (r *Result) unanswered(g *Group) uint64 {
 		n += late - min(late, g.Starved)
 	}
 	return max(n, g.Unanswered)
-}
-
-// isSettled reports whether every message of a phase has had the time for an answer.
-func (r *Result) isSettled(p Phase) bool {
-	return r.Phases[len(r.Phases)-1].To-p.To >= min(settled, cmp.Or(r.Setup.Patience, settled))
 }

@@ -58,22 +58,19 @@ type metric struct {
 
 // overTime draws samples over time. Metrics that are always 0 were not measured and are left out.
 func overTime(r *result.Result, q quantity, metrics ...metric) *chart {
-	c := &chart{Title: q.title, Phases: r.Phases}
+	c := &chart{Title: q.title, Desc: "The run has no samples.", Phases: r.Phases}
 	if len(r.Samples) < 2 {
-		c.Desc = "The run has no samples."
 		return c
 	}
 	var said []string
 	var all []point
 	for _, m := range metrics {
 		points := q.points(r.Samples, m)
-		top := slices.MaxFunc(points, byY)
-		if !(top.y > 0) {
-			continue
+		if top := slices.MaxFunc(points, byY); top.y > 0 {
+			all = append(all, points...)
+			c.Lines = append(c.Lines, line{m.name, points})
+			said = append(said, strings.TrimSpace(m.name+": up to "+q.write(top.y)+" "+q.suffix)+" at "+durationText(top.x*1e9))
 		}
-		all = append(all, points...)
-		c.Lines = append(c.Lines, line{m.name, points})
-		said = append(said, strings.TrimSpace(m.name+": up to "+q.write(top.y)+" "+q.suffix)+" at "+durationText(top.x*1e9))
 	}
 	if len(said) == 0 {
 		c.Desc = "All samples are 0, or it was not measured."
@@ -107,9 +104,9 @@ func (q *quantity) points(samples []result.Sample, m metric) (points []point) {
 
 // lateness draws which part of the connections was reaped how long after its timeout.
 func lateness(r *result.Result) *chart {
-	c, h := &chart{Title: "Time from the timeout to the reap"}, r.Total().Lateness
+	c := &chart{Title: "Time from the timeout to the reap", Desc: "No connection was reaped after a known timeout."}
+	h := r.Total().Lateness
 	if h.Count() == 0 {
-		c.Desc = "No connection was reaped after a known timeout."
 		return c
 	}
 	c.Desc = format.Count(h.Count()) + " reaped: " + (&result.Latency{Corrected: h}).Spread() + " after the timeout"

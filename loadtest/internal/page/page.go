@@ -18,15 +18,9 @@ var source string
 
 var report = template.Must(template.New("report").Funcs(template.FuncMap{
 	"duration": format.Duration, "bytes": format.Bytes[float64], "memory": format.Bytes[uint64], "count": format.Count[uint64],
-	"plural": format.Plural[int], "some": result.Some, "charts": charts, "cards": cards, "columns": columns,
+	"plural": format.Plural[int], "some": result.Some, "charts": charts, "durations": durations, "columns": columns,
 	"counters": func() []result.Counter { return result.Counters },
 }).Parse(source))
-
-// A figure is a value with its label. An outcome gives it a colour.
-type figure struct {
-	Label, Value, Hint string
-	Outcome            result.Outcome
-}
 
 // Write writes a judged result as an HTML page. Equal results give equal bytes. It writes to w only
 // when the page is complete.
@@ -52,36 +46,16 @@ func printable(r rune) rune {
 	return r
 }
 
-// firstCounters is the number of counters that always have a card.
-const firstCounters = 6
-
-// cards returns the main figures: the first counters, all faults, and two durations, which have no
-// outcome. A result that is not valid has nothing good.
-func cards(r *result.Result) (all []figure) {
-	total := r.Total()
-	for i, c := range result.Counters {
-		n := c.Of(total)
-		if i >= firstCounters && (n == 0 || c.Fault == "") {
-			continue
-		}
-		if n == 0 && c.Fault != "" {
-			c.Fault = result.Passed
-			if total.Opened == 0 || r.Verdict.Outcome == result.NotValid {
-				c.Fault = ""
-			}
-		}
-		if c.Name == "early" && n > 0 {
-			c.Hint = "by up to " + format.Duration(total.EarliestBy)
-		}
-		all = append(all, figure{c.Name, format.Count(n), c.Hint, c.Fault})
-	}
-	lateness, answers := &result.Latency{Corrected: total.Lateness}, &result.Latency{}
+// durations returns the durations that have a card.
+func durations(r *result.Result) []result.Times {
+	total, answers := r.Total(), result.Latency{}
 	for _, l := range total.Latency {
 		answers.Add(l)
 	}
-	return append(all,
-		figure{Label: "lateness of reaps, p99", Value: lateness.Text(0.99), Hint: lateness.Spread()},
-		figure{Label: "time to an answer, p99", Value: answers.Text(0.99), Hint: answers.Spread()})
+	return []result.Times{
+		{Name: "lateness of reaps", Latency: result.Latency{Corrected: total.Lateness}},
+		{Name: "time to an answer", Latency: answers},
+	}
 }
 
 // columns returns the groups, and their sum if there are several.

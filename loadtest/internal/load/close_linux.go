@@ -47,7 +47,7 @@ func (l *Loop) countReaped(c *conn, now, deadline int64) {
 		c.counts.Told++
 	}
 	if !living(c.Behaviour) && c.Behaviour != Silent {
-		result.Record(&c.counts.Lifetime, time.Duration(now-c.intended))
+		c.counts.Lifetime.Record(time.Duration(now - c.intended))
 	}
 	if c.Timeout == 0 {
 		return
@@ -58,7 +58,7 @@ func (l *Loop) countReaped(c *conn, now, deadline int64) {
 		return
 	}
 	// If this process was late, the lateness is the least that is certain.
-	result.Record(&c.counts.Lateness, time.Duration(min(now, max(l.moments.certain, deadline))-deadline))
+	c.counts.Lateness.Record(time.Duration(min(now, max(l.moments.certain, deadline)) - deadline))
 }
 
 // close closes a connection, with a RST if hard is set. One of a churn will be opened again.
@@ -123,7 +123,7 @@ func (l *Loop) missAnswers(c *conn, before uint32, least time.Duration) {
 		if phase == "" {
 			continue
 		}
-		result.Record(&c.latency(phase).Unanswered, waited)
+		result.Of(&c.counts.Latency, phase).Unanswered.Record(waited)
 		if waited >= least {
 			result.Of(&c.counts.Exchanges, phase).Unanswered++
 		}

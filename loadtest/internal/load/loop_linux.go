@@ -247,7 +247,8 @@ func (l *Loop) summary(last bool) Report {
 		r.Groups = slices.Clone(r.Groups)
 		for i := range r.Groups {
 			of := &r.Groups[i]
-			of.Connect, of.Latency, of.Lateness, of.Lifetime, of.Exchanges = nil, nil, nil, nil, nil
+			var none result.Histogram
+			of.Connect, of.Lateness, of.Lifetime, of.Latency, of.Exchanges = none, none, none, nil, nil
 		}
 	}
 	if l.recent.Count() > 0 {

@@ -7,8 +7,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/idlewheel/idlewheel/loadtest/internal/result"
 )
 
 // openGroup lets the connections of a group be opened. The rate rises again if all earlier ones had
@@ -89,7 +87,7 @@ func (l *Loop) onConnected(c *conn) {
 	l.due.set(c, never) // cancels the limit for connecting
 	c.counts.Opened++
 	c.counts.Open++
-	result.Record(&c.counts.Connect, time.Duration(now-c.intended))
+	c.counts.Connect.Record(time.Duration(now - c.intended))
 	c.intended, c.base = now, now
 	if c.Interval > 0 {
 		// Heartbeats are spread over the interval, and none is due before now.

@@ -25,9 +25,7 @@ func (p phases) at(at int64) string {
 // delayed records that this process did something later than it was due.
 func (l *Loop) delayed(by int64) {
 	if now := l.phases.present(); now != "" {
-		h := l.counts.OwnDelay[now]
-		result.Record(&h, time.Duration(by))
-		l.counts.OwnDelay[now] = h
+		result.Of(&l.counts.OwnDelay, now).Record(time.Duration(by))
 	}
 }
 
@@ -39,12 +37,4 @@ func (l *Loop) begin(name string) {
 		}
 	}
 	l.phases = append(l.phases, result.Phase{Name: name, From: time.Duration(l.now())})
-}
-
-func (g *group) latency(phase string) *result.Latency {
-	of := result.Of(&g.counts.Latency, phase)
-	if of.Corrected == nil {
-		of.Corrected, of.Raw = result.NewHistogram(), result.NewHistogram()
-	}
-	return of
 }

@@ -85,7 +85,7 @@ func (l *Loop) onAnswer(c *conn, sent int64) {
 		if now := l.phases.present(); now != "" {
 			result.Of(&c.counts.Exchanges, now).Arrived++
 		}
-		of := c.latency(phase)
+		of := result.Of(&c.counts.Latency, phase)
 		of.Corrected.Record(time.Duration(now - intended))
 		of.Raw.Record(time.Duration(raw))
 		l.recent.Record(time.Duration(now - intended))

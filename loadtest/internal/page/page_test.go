@@ -54,10 +54,10 @@ func stormGroups() []result.Group {
 	random := rand.New(rand.NewPCG(1, 2))
 	living := result.Group{
 		Name: "living", Behaviour: "a message every 5 s", Connections: 20_000, Opened: 20_000, Messages: 318_400, Answers: 318_400,
-		Ended: 20_000, Connect: result.NewHistogram(), Latency: map[string]*result.Latency{},
+		Ended: 20_000, Latency: map[string]*result.Latency{},
 	}
 	for phase, scale := range map[string]float64{"before": 120, "during": 900, "after": 140} {
-		l := &result.Latency{Corrected: result.NewHistogram(), Raw: result.NewHistogram()}
+		l := &result.Latency{}
 		seeded := rand.New(rand.NewPCG(3, uint64(scale)))
 		for range 40_000 {
 			d := time.Duration(scale*math.Exp(seeded.NormFloat64()*0.9)) * time.Microsecond
@@ -68,7 +68,7 @@ func stormGroups() []result.Group {
 	}
 	silent := result.Group{
 		Name: "silent", Behaviour: "a message, then nothing", Connections: 80_000, Opened: 80_000, Messages: 80_000, Answers: 80_000,
-		Reaped: 80_000, Told: 80_000, Connect: result.NewHistogram(), Lateness: result.NewHistogram(),
+		Reaped: 80_000, Told: 80_000,
 	}
 	for range 80_000 {
 		silent.Connect.Record(time.Duration(80+random.ExpFloat64()*300) * time.Microsecond)
@@ -144,7 +144,7 @@ func interrupted() *result.Result {
 	r.Samples, r.Phases, r.Expectations = r.Samples[:80], r.Phases[:3], nil
 	r.Phases[2].To = 0
 	r.Groups[0].Lost, r.Groups[0].Starved, r.Groups[1].Kept = 3, 7, 80_000
-	r.Groups[1].Reaped, r.Groups[1].Told, r.Groups[1].Lateness = 0, 0, nil
+	r.Groups[1].Reaped, r.Groups[1].Told, r.Groups[1].Lateness = 0, 0, result.Histogram{}
 	return r
 }
 
@@ -154,7 +154,7 @@ func results() map[string]*result.Result {
 	odd.Samples = append(odd.Samples, result.Sample{At: math.MaxInt64, Messages: math.MaxUint64})
 	odd.Phases = append(odd.Phases, odd.Phases...)
 	odd.Setup.Connections, odd.Groups[0].Connections, odd.Costs.ServerBytes = -1, -1, math.NaN()
-	odd.Groups[0].Latency["before"].Raw = nil
+	odd.Groups[0].Latency["before"].Raw = result.Histogram{}
 	return map[string]*result.Result{
 		"storm": storm(), "empty": {}, "interrupted": interrupted(), "attacked": attacked(), "failed": failed(), "odd": odd,
 		"one group of nothing": {Counts: result.Counts{Groups: []result.Group{{Name: "g"}}}, Samples: make([]result.Sample, 5), Phases: []result.Phase{{}}},

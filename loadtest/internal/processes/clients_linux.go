@@ -64,8 +64,8 @@ type client struct {
 	commands *json.Encoder
 
 	mu     sync.Mutex
-	last   load.Report       // guarded by mu
-	recent *result.Histogram // guarded by mu; latency since it was taken
+	last   load.Report      // guarded by mu
+	recent result.Histogram // guarded by mu; latency since it was taken
 }
 
 // Start starts n client processes. They wait for Begin. With apart the first one has the last
@@ -132,7 +132,8 @@ func (w *client) read(line []byte) error {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.last, w.recent = r, result.Sum(w.recent, r.Recent)
+	w.last = r
+	w.recent.Add(r.Recent)
 	return nil
 }
 
@@ -203,13 +204,15 @@ func (c *Clients) Report() (sum result.Counts, working bool) {
 }
 
 // TakeLatency returns the latencies since the last call.
-func (c *Clients) TakeLatency() (sum *result.Histogram) {
+func (c *Clients) TakeLatency() *result.Histogram {
+	var sum result.Histogram
 	for _, w := range c.clients {
 		w.mu.Lock()
-		sum, w.recent = result.Sum(sum, w.recent), nil
+		sum.Add(&w.recent)
+		w.recent = result.Histogram{}
 		w.mu.Unlock()
 	}
-	return sum
+	return &sum
 }
 
 // Finish makes the client processes close their connections, and returns the sum of their final

@@ -98,7 +98,7 @@ func (r *Result) read(name string) (reading, *kind) {
 		return reading{}, nil
 	}
 	total := r.Total()
-	totals := map[string]*Histogram{"connect": total.Connect, "lateness": total.Lateness, "lifetime": total.Lifetime}
+	totals := map[string]Histogram{"connect": total.Connect, "lateness": total.Lateness, "lifetime": total.Lifetime}
 	if h, ok := totals[base]; ok {
 		var v reading
 		v.raise(&Latency{Corrected: h}, q, time.Duration(r.ownDelay("", 1).got)) // of any phase
@@ -141,7 +141,7 @@ func (r *Result) ownDelay(phase string, q float64) (worst reading) {
 	worst.measured = phase == "" || slices.ContainsFunc(r.Phases, func(p Phase) bool { return p.Name == phase })
 	for name, h := range r.OwnDelay {
 		if worst.measured && (phase == "" || phase == name) {
-			worst.raise(&Latency{Corrected: h}, q, 0)
+			worst.raise(&Latency{Corrected: *h}, q, 0)
 		}
 	}
 	return worst

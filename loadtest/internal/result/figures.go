@@ -58,12 +58,12 @@ type Times struct {
 func (r *Result) Times() (all []Times) {
 	add := func(name string, h *Histogram) {
 		if h.Count() > 0 {
-			all = append(all, Times{name, Latency{Corrected: h}})
+			all = append(all, Times{name, Latency{Corrected: *h}})
 		}
 	}
 	for i := range r.Groups {
 		g := &r.Groups[i]
-		add(g.Name+": connected in", g.Connect)
+		add(g.Name+": connected in", &g.Connect)
 		for _, p := range r.Phases {
 			l := g.Latency[p.Name]
 			if l == nil || l.Count() == 0 {
@@ -75,11 +75,11 @@ func (r *Result) Times() (all []Times) {
 			}
 			all = append(all, Times{name, *l})
 			if l.Raw.Quantile(0.99) < l.Corrected.Quantile(0.99)*9/10 {
-				add(g.Name+": raw answer, "+p.Name, l.Raw)
+				add(g.Name+": raw answer, "+p.Name, &l.Raw)
 			}
 		}
-		add(g.Name+": lateness of reaps", g.Lateness)
-		add(g.Name+": lifetime", g.Lifetime)
+		add(g.Name+": lateness of reaps", &g.Lateness)
+		add(g.Name+": lifetime", &g.Lifetime)
 	}
 	for _, p := range r.Phases {
 		add("own delay of loadtest, "+p.Name, r.OwnDelay[p.Name])

@@ -14,35 +14,37 @@ import (
 // longest is the longest recorded time; longer ones count as longest.
 const longest = time.Hour
 
-// A Histogram counts durations from 1 µs to 1 h, with three significant digits. Not safe for
-// concurrent use.
+// A Histogram counts durations from 1 µs to 1 h, with three significant digits. The zero value is
+// empty; the first duration takes about 190 KB. Not safe for concurrent use.
 type Histogram struct{ h *hdrhistogram.Histogram }
 
-// NewHistogram returns an empty Histogram. It takes about 190 KB.
-func NewHistogram() *Histogram { return withDigits(3) }
-
 // NewCoarse returns an empty Histogram with two significant digits. It takes about 26 KB.
-func NewCoarse() *Histogram { return withDigits(2) }
+func NewCoarse() *Histogram { return &Histogram{hdrhistogram.New(1, longest.Microseconds(), 2)} }
 
-func withDigits(n int) *Histogram { return &Histogram{hdrhistogram.New(1, longest.Microseconds(), n)} }
-
-// Record counts a duration in a Histogram, which it makes if it is nil.
-func Record(h **Histogram, d time.Duration) {
-	if *h == nil {
-		*h = NewHistogram()
+// counts returns the counts, which it makes if there are none.
+func (h *Histogram) counts() *hdrhistogram.Histogram {
+	if h.h == nil {
+		h.h = hdrhistogram.New(1, longest.Microseconds(), 3)
 	}
-	(*h).Record(d)
+	return h.h
 }
 
 // Record counts a duration, rounded up to microseconds. A negative one counts as 0.
 func (h *Histogram) Record(d time.Duration) {
 	d = min(max(d, 0), longest) + time.Microsecond - 1
-	_ = h.h.RecordValue(d.Microseconds()) // it fails only out of range
+	_ = h.counts().RecordValue(d.Microseconds()) // it fails only out of range
+}
+
+// Add adds the durations of another Histogram, which may be nil.
+func (h *Histogram) Add(o *Histogram) {
+	if o.Count() > 0 {
+		h.counts().Merge(o.h)
+	}
 }
 
 // Count returns the number of recorded durations. It is 0 for a nil Histogram.
 func (h *Histogram) Count() uint64 {
-	if h == nil {
+	if h == nil || h.h == nil {
 		return 0
 	}
 	return uint64(h.h.TotalCount())
@@ -76,8 +78,8 @@ type Quantiles struct {
 	Max   time.Duration `json:"max_ns"`
 }
 
-// Quantiles returns the main figures. They are 0 for a nil or empty Histogram.
-func (h *Histogram) Quantiles() Quantiles { return (&Latency{Corrected: h}).Quantiles() }
+// Quantiles returns the main figures. They are 0 for an empty Histogram.
+func (h *Histogram) Quantiles() Quantiles { return (&Latency{Corrected: *h}).Quantiles() }
 
 // A written Histogram has the main quantiles beside the encoded data, for readers without a
 // library.
@@ -89,7 +91,7 @@ type written struct {
 
 // MarshalJSON implements json.Marshaler.
 func (h *Histogram) MarshalJSON() ([]byte, error) {
-	data, err := h.h.Encode(hdrhistogram.V2CompressedEncodingCookieBase)
+	data, err := h.counts().Encode(hdrhistogram.V2CompressedEncodingCookieBase)
 	if err != nil {
 		return nil, err
 	}
@@ -111,7 +113,9 @@ func (h *Histogram) UnmarshalJSON(b []byte) error {
 
 // Add adds the latencies of another part.
 func (l *Latency) Add(o *Latency) {
-	l.Corrected, l.Raw, l.Unanswered = Sum(l.Corrected, o.Corrected), Sum(l.Raw, o.Raw), Sum(l.Unanswered, o.Unanswered)
+	l.Corrected.Add(&o.Corrected)
+	l.Raw.Add(&o.Raw)
+	l.Unanswered.Add(&o.Unanswered)
 }
 
 // Count returns the number of messages.

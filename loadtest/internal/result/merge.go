@@ -23,7 +23,7 @@ func (c *Counts) Add(o *Counts) {
 		put(&c.Failures, why, c.Failures[why]+n)
 	}
 	for phase, h := range o.OwnDelay {
-		put(&c.OwnDelay, phase, Sum(c.OwnDelay[phase], h))
+		Of(&c.OwnDelay, phase).Add(h)
 	}
 	for _, note := range o.Notes {
 		if !slices.Contains(c.Notes, note) {
@@ -49,9 +49,9 @@ func (g *Group) Add(o *Group) {
 	for phase, e := range o.Exchanges {
 		addNumbers(Of(&g.Exchanges, phase), e)
 	}
-	g.Connect = Sum(g.Connect, o.Connect)
-	g.Lateness = Sum(g.Lateness, o.Lateness)
-	g.Lifetime = Sum(g.Lifetime, o.Lifetime)
+	g.Connect.Add(&o.Connect)
+	g.Lateness.Add(&o.Lateness)
+	g.Lifetime.Add(&o.Lifetime)
 	for phase, l := range o.Latency {
 		Of(&g.Latency, phase).Add(l)
 	}
@@ -79,18 +79,6 @@ func Of[T any](phases *map[string]*T, phase string) *T {
 		put(phases, phase, new(T))
 	}
 	return (*phases)[phase]
-}
-
-// Sum returns the sum of two Histograms, either of which may be nil. It may change a, and never b.
-func Sum(a, b *Histogram) *Histogram {
-	if b == nil {
-		return a
-	}
-	if a == nil {
-		a = NewHistogram()
-	}
-	a.h.Merge(b.h)
-	return a
 }
 
 // Merge adds results to the first one, which it returns. Several machines measured them at the same

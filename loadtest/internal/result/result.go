@@ -134,10 +134,10 @@ type Group struct {
 	Swapped    uint64 `json:"swapped"`            // answers to a message of another connection
 
 	Exchanges map[string]*Exchange `json:"exchanges,omitempty"` // by the phase of sending
-	Connect   *Histogram           `json:"connect,omitempty"`   // from the intended start
+	Connect   Histogram            `json:"connect,omitzero"`    // from the intended start
 	Latency   map[string]*Latency  `json:"latency,omitempty"`   // by the phase of the intended time
-	Lateness  *Histogram           `json:"lateness,omitempty"`  // from the timeout to the close
-	Lifetime  *Histogram           `json:"lifetime,omitempty"`  // of attackers, which never live
+	Lateness  Histogram            `json:"lateness,omitzero"`   // from the timeout to the close
+	Lifetime  Histogram            `json:"lifetime,omitzero"`   // of attackers, which never live
 }
 
 // An Exchange counts the messages that were sent in a phase.
@@ -154,10 +154,10 @@ type Exchange struct {
 // messages, which Raw does not show. Unanswered is how long messages without an answer had waited,
 // from their intended time, when they were given up. All are the figures of all messages.
 type Latency struct {
-	Corrected  *Histogram `json:"corrected"`
-	Raw        *Histogram `json:"raw"`
-	Unanswered *Histogram `json:"unanswered,omitempty"`
-	All        Quantiles  `json:"all"`
+	Corrected  Histogram `json:"corrected"`
+	Raw        Histogram `json:"raw"`
+	Unanswered Histogram `json:"unanswered,omitzero"`
+	All        Quantiles `json:"all"`
 }
 
 // A Sample is the state at a time relative to the start of the run. Opened, Closed and Messages are

@@ -25,8 +25,7 @@ func write(t *testing.T, name string, r *Result) []byte {
 }
 
 func sample() *Result {
-	hundred := func() *Histogram {
-		h := NewHistogram()
+	hundred := func() (h Histogram) {
 		for ms := range 100 {
 			h.Record(time.Duration(ms+1) * time.Millisecond)
 		}
@@ -106,7 +105,7 @@ func TestMerge(t *testing.T) {
 	other := later(1)
 	other.Setup.Connections, other.Setup.Targets, other.Setup.Flags["target"] = 5, []string{"b:1"}, "b"
 	other.Notes = []string{"b"}
-	other.OwnDelay = map[string]*Histogram{"hold": times(time.Second)}
+	other.OwnDelay = map[string]*Histogram{"hold": delays(time.Second)}
 	sum, err = Merge([]*Result{sample(), other})
 	require.NoError(t, err)
 	require.Equal(t, []string{"a", "b"}, sum.Notes[:2])
@@ -141,13 +140,13 @@ func TestHistogramTakesAnyDuration(t *testing.T) {
 	var none *Histogram
 	require.Zero(t, none.Count())
 	require.Zero(t, none.Quantile(0.5))
-	h := NewHistogram()
+	var h Histogram
 	require.Zero(t, h.Max())
 	h.Record(-time.Second)
 	h.Record(100 * time.Hour)
 	require.Equal(t, uint64(2), h.Count())
 	require.InDelta(t, time.Hour, h.Max(), float64(4*time.Second))
-	h = Sum(h, nil)
+	h.Add(nil)
 	require.Equal(t, uint64(2), h.Count())
 }
 

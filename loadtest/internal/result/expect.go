@@ -194,19 +194,17 @@ func (e *Expectation) condition(k *kind) (holds func(float64) bool, err error) {
 	if err != nil || math.IsNaN(bound) {
 		return nil, fmt.Errorf("%s%s: set a value such as %s", e.Name, e.Want, k.example)
 	}
-	switch strings.TrimSuffix(e.Want, value) {
-	case "<":
-		return func(v float64) bool { return v < bound }, nil
-	case "<=":
-		return func(v float64) bool { return v <= bound }, nil
-	case ">":
-		return func(v float64) bool { return v > bound }, nil
-	case ">=":
-		return func(v float64) bool { return v >= bound }, nil
-	case "==":
-		return func(v float64) bool { return v == bound }, nil
+	holds = map[string]func(v float64) bool{
+		"<":  func(v float64) bool { return v < bound },
+		"<=": func(v float64) bool { return v <= bound },
+		">":  func(v float64) bool { return v > bound },
+		">=": func(v float64) bool { return v >= bound },
+		"==": func(v float64) bool { return v == bound },
+	}[strings.TrimSuffix(e.Want, value)]
+	if holds == nil {
+		return nil, fmt.Errorf("%s%s: the operators are < <= > >= ==", e.Name, e.Want)
 	}
-	return nil, fmt.Errorf("%s%s: the operators are < <= > >= ==", e.Name, e.Want)
+	return holds, nil
 }
 
 // evaluate sets Got and OK. It reports whether the own delay of this program decides.

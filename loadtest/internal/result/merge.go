@@ -20,7 +20,10 @@ func (c *Counts) Add(o *Counts) {
 		c.Groups[j].Add(&o.Groups[i])
 	}
 	for why, n := range o.Failures {
-		put(&c.Failures, why, c.Failures[why]+n)
+		if c.Failures == nil {
+			c.Failures = Failures{}
+		}
+		c.Failures[why] += n
 	}
 	for phase, h := range o.OwnDelay {
 		Of(&c.OwnDelay, phase).Add(h)
@@ -30,14 +33,6 @@ func (c *Counts) Add(o *Counts) {
 			c.Notes = append(c.Notes, note)
 		}
 	}
-}
-
-// put sets a value of a map, which may be nil.
-func put[M ~map[string]V, V any](m *M, key string, value V) {
-	if *m == nil {
-		*m = M{}
-	}
-	(*m)[key] = value
 }
 
 // Add adds the counts of another part of the group.
@@ -75,8 +70,11 @@ func addNumbers[T any](a, b *T) {
 
 // Of returns the value of a phase, which it adds if it is missing.
 func Of[T any](phases *map[string]*T, phase string) *T {
+	if *phases == nil {
+		*phases = map[string]*T{}
+	}
 	if (*phases)[phase] == nil {
-		put(phases, phase, new(T))
+		(*phases)[phase] = new(T)
 	}
 	return (*phases)[phase]
 }

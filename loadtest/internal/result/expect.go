@@ -2,10 +2,8 @@ package result
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -36,8 +34,8 @@ var (
 
 func parsePercent(s string) (float64, error) {
 	v, err := strconv.ParseFloat(strings.TrimSuffix(s, "%"), 64)
-	if err == nil && !(v >= 0 && v <= 100) {
-		err = errors.New("out of range")
+	if v < 0 || v > 100 {
+		v = math.NaN()
 	}
 	return v, err
 }
@@ -138,7 +136,7 @@ func (r *Result) latency(phase string, q float64) (worst reading) {
 // ownDelay returns the highest quantile of the own delay, in one phase or in the worst one. It is 0
 // if nothing was due.
 func (r *Result) ownDelay(phase string, q float64) (worst reading) {
-	worst.measured = phase == "" || slices.ContainsFunc(r.Phases, func(p Phase) bool { return p.Name == phase })
+	worst.measured = phase == "" || r.Length(phase) > 0
 	for name, h := range r.OwnDelay {
 		if worst.measured && (phase == "" || phase == name) {
 			worst.raise(&Latency{Corrected: *h}, q, 0)

@@ -100,13 +100,12 @@ func (r *Result) Length(phase string) time.Duration {
 // Sentence describes the run.
 func (r *Result) Sentence() string {
 	s := &r.Setup
-	said := r.Verb + ": " + format.Plural(s.Connections, "connection", "connections") +
-		" from " + format.Plural(s.Clients, "client process", "client processes")
+	to := strings.Join(Some(s.Targets, 3), ", ")
 	if s.Servers > 0 {
-		said += " to " + format.Plural(s.Servers, "launched server", "launched servers")
-	} else {
-		said += " to " + strings.Join(Some(s.Targets, 3), ", ")
+		to = format.Plural(s.Servers, "launched server", "launched servers")
 	}
+	said := r.Verb + ": " + format.Plural(s.Connections, "connection", "connections") +
+		" from " + format.Plural(s.Clients, "client process", "client processes") + " to " + to
 	if s.Bare {
 		said += ", without a reaper"
 	}

@@ -33,9 +33,6 @@ func Plural[T int | uint64](n T, one, more string) string {
 
 // Number writes a number with three significant digits, but at most three decimals.
 func Number(v float64) string {
-	if math.IsNaN(v) || math.IsInf(v, 0) {
-		return None
-	}
 	if math.Abs(v) < 0.0005 {
 		return "0"
 	}

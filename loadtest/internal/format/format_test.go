@@ -1,7 +1,6 @@
 package format
 
 import (
-	"math"
 	"testing"
 	"time"
 
@@ -20,7 +19,7 @@ func TestDuration(t *testing.T) {
 
 func TestBytes(t *testing.T) {
 	for v, want := range map[float64]string{
-		0: "0 B", 1023: "1,023 B", 1312: "1.28 KiB", 64 << 30: "64 GiB", -2048: "-2 KiB", math.Inf(1): None + " GiB",
+		0: "0 B", 1023: "1,023 B", 1312: "1.28 KiB", 64 << 30: "64 GiB", -2048: "-2 KiB",
 	} {
 		require.Equal(t, want, Bytes(v))
 	}
@@ -28,7 +27,7 @@ func TestBytes(t *testing.T) {
 
 func TestNumber(t *testing.T) {
 	for v, want := range map[float64]string{
-		0: "0", 0.0004: "0", -0.0004: "0", 0.0126: "0.013", 0.5: "0.5", -0.25: "-0.25", 9.996: "10", 12.34: "12.3", 1234.5: "1,234", math.NaN(): None,
+		0: "0", 0.0004: "0", -0.0004: "0", 0.0126: "0.013", 0.5: "0.5", -0.25: "-0.25", 9.996: "10", 12.34: "12.3", 1234.5: "1,234",
 	} {
 		require.Equal(t, want, Number(v), v)
 	}

@@ -209,11 +209,10 @@ func linear(greatest float64, n int, units []unit, suffix string) axis {
 	}
 	a := axis{Unit: u.name + suffix, at: func(v float64) float64 { return v / greatest }}
 	raw := greatest / u.size / float64(n)
-	power := math.Pow(10, math.Floor(math.Log10(raw)))
-	step := 10 * power
-	for _, m := range []float64{5, 2, 1} {
-		if m*power >= raw*(1-1e-9) {
-			step = m * power
+	step := math.Pow(10, math.Floor(math.Log10(raw)))
+	for _, to := range []float64{2, 2.5, 2} { // 1, 2, 5, 10
+		if step < raw*(1-1e-9) {
+			step *= to
 		}
 	}
 	decimals := max(0, -int(math.Floor(math.Log10(step)+1e-9)))

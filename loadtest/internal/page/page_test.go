@@ -153,7 +153,7 @@ func results() map[string]*result.Result {
 	odd := storm()
 	odd.Samples = append(odd.Samples, result.Sample{At: math.MaxInt64, Messages: math.MaxUint64})
 	odd.Phases = append(odd.Phases, odd.Phases...)
-	odd.Setup.Connections, odd.Groups[0].Connections, odd.Costs.ServerBytes = -1, -1, math.NaN()
+	odd.Setup.Connections, odd.Groups[0].Connections = -1, -1
 	odd.Groups[0].Latency["before"].Raw = result.Histogram{}
 	return map[string]*result.Result{
 		"storm": storm(), "empty": {}, "interrupted": interrupted(), "attacked": attacked(), "failed": failed(), "odd": odd,

@@ -174,7 +174,8 @@ func (j *judge) opens() {
 		j.unable = append(j.unable, "no connection was opened")
 	}
 	took, total := j.Length("churn").Seconds(), j.Total()
-	asked, tried := j.Setup.Rate*(took-(j.Setup.Ramp/2).Seconds()), float64(total.Opened+total.OpenFailed) // a ramp has half of the rate
+	// A ramp has half of the rate.
+	asked, tried := j.Setup.Rate*(took-(j.Setup.Ramp/2).Seconds()), float64(total.Opened+total.OpenFailed)
 	switch {
 	case j.Interrupted:
 		j.unable = append(j.unable, fmt.Sprintf("the run was interrupted after %v", j.Took.Round(time.Millisecond)))

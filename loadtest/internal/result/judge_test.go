@@ -8,16 +8,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func times(d ...time.Duration) (h Histogram) {
+func times(d ...time.Duration) *Histogram {
+	h := &Histogram{}
 	for _, d := range d {
 		h.Record(d)
 	}
 	return h
-}
-
-func delays(d ...time.Duration) *Histogram {
-	h := times(d...)
-	return &h
 }
 
 // faultless returns a result without a fault: 100 connections are held and reaped after 10 s.
@@ -31,19 +27,19 @@ func faultless() *Result {
 		Counts: Counts{Groups: []Group{{
 			Name: "living", Behaviour: "heartbeat", Connections: 100, Opened: 100, Reaped: 100, Messages: 1000, Answers: 1000,
 			Exchanges: map[string]*Exchange{"hold": {Sent: 1000, Answered: 1000}},
-			Connect:   times(time.Millisecond), Lateness: times(50*time.Millisecond, 60*time.Millisecond),
+			Connect:   *times(time.Millisecond), Lateness: *times(50*time.Millisecond, 60*time.Millisecond),
 			Latency: map[string]*Latency{
-				"hold": {Corrected: times(2 * time.Millisecond), Raw: times(time.Millisecond)},
-				"slow": {Corrected: times(80 * time.Millisecond), Raw: times(80 * time.Millisecond)},
+				"hold": {Corrected: *times(2 * time.Millisecond), Raw: *times(time.Millisecond)},
+				"slow": {Corrected: *times(80 * time.Millisecond), Raw: *times(80 * time.Millisecond)},
 			},
-		}}, OwnDelay: map[string]*Histogram{"hold": delays(time.Millisecond), "silent": delays(2 * time.Millisecond)}},
+		}}, OwnDelay: map[string]*Histogram{"hold": times(time.Millisecond), "silent": times(2 * time.Millisecond)}},
 		Costs: &Costs{ClientBytes: 300, ServerBytes: 700},
 	}
 }
 
 // late makes the program itself late in the phase of silence.
 func late(by time.Duration) func(*Result) {
-	return func(r *Result) { r.OwnDelay["silent"] = delays(by) }
+	return func(r *Result) { r.OwnDelay["silent"] = times(by) }
 }
 
 func expecting(text string) func(*Result) {
@@ -66,7 +62,7 @@ func TestVerdict(t *testing.T) {
 		r.Verb, r.Phases[1].Name, r.Groups[0].Behaviour = "churn", "churn", "churn"
 		r.Phases[1].From, r.Phases[1].To = time.Second, 11*time.Second
 	}
-	lateness := func(d time.Duration) func(*Result) { return group(func(g *Group) { g.Lateness = times(d) }) }
+	lateness := func(d time.Duration) func(*Result) { return group(func(g *Group) { g.Lateness = *times(d) }) }
 	type changes []func(*Result)
 	for _, tt := range []struct {
 		name    string
@@ -122,8 +118,8 @@ func TestVerdict(t *testing.T) {
 		{"starved and garbled", changes{group(func(g *Group) { g.Starved, g.Garbled = 50, 1 })}, Failed, "garbled"},
 		{"late by more than a tenth", changes{late(1100 * time.Millisecond)}, NotValid, "loadtest itself, not the target, was late by up to 1.1"},
 		{"late by less than a tenth", changes{late(900 * time.Millisecond)}, Passed, ""},
-		{"late by more than half of a figure", changes{func(r *Result) { r.OwnDelay["hold"] = delays(21 * time.Millisecond) }}, NotValid, "latency.hold.p99 is 2ms"},
-		{"late by little", changes{func(r *Result) { r.OwnDelay["hold"] = delays(19 * time.Millisecond) }}, Passed, ""},
+		{"late by more than half of a figure", changes{func(r *Result) { r.OwnDelay["hold"] = times(21 * time.Millisecond) }}, NotValid, "latency.hold.p99 is 2ms"},
+		{"late by little", changes{func(r *Result) { r.OwnDelay["hold"] = times(19 * time.Millisecond) }}, Passed, ""},
 		{"reaped late", changes{lateness(1100 * time.Millisecond)}, Failed, "lateness: p99 of 1.1"},
 		{"reaped late by a timeout", changes{lateness(6 * time.Second)}, Failed, "more than 1s; a target that suspends verdicts while all are silent needs --outage-grace -1s"},
 		{"reaped late by less than a tenth", changes{lateness(900 * time.Millisecond)}, Passed, ""},
@@ -141,7 +137,7 @@ func TestVerdict(t *testing.T) {
 		{"lower bound that the own delay reaches", changes{late(40 * time.Millisecond), expecting("lateness.p50>=45ms")}, NotValid, "lateness.p50"},
 		{"lower bound", changes{expecting("lateness.p50>=45ms")}, Passed, ""},
 		{"latency in a phase without delay", changes{late(500 * time.Millisecond), expecting("latency.slow.p99<50ms")}, Failed, "latency.slow.p99"},
-		{"latency in a phase with delay", changes{func(r *Result) { r.OwnDelay["slow"] = delays(70 * time.Millisecond) }, expecting("latency.slow.p99<50ms")},
+		{"latency in a phase with delay", changes{func(r *Result) { r.OwnDelay["slow"] = times(70 * time.Millisecond) }, expecting("latency.slow.p99<50ms")},
 			NotValid, "latency.slow.p99"},
 		{"fault of the target", changes{func(r *Result) { r.Errors = []string{"it hangs"} }}, Failed, "it hangs"},
 		{"fault of this machine", changes{func(r *Result) { r.Faults = []string{"a client process ended"} }}, NotValid, "a client process ended"},
@@ -186,6 +182,14 @@ func TestExpectations(t *testing.T) {
 		require.Contains(t, r.Expectations[0].Got, got, text)
 		require.Equal(t, !failed, r.Expectations[0].OK, text)
 	}
+	for _, c := range Counters {
+		require.Contains(t, ", "+figureNames, ", "+c.Figure)
+	}
+	names, _, _ := strings.Cut(strings.NewReplacer("PHASE", "hold", ".Q", ".p99").Replace(figureNames), " (")
+	for name := range strings.SplitSeq(names, ", ") {
+		_, kind := faultless().read(name)
+		require.NotNil(t, kind, name)
+	}
 	for text, want := range map[string]string{
 		"": "set a condition", "early": "set a condition", "bogus<1": "the names are client-bytes, doubled, early,", "lateness.p98<1s": "is not known",
 		"lateness<1s": "is not known", "lateness.hold.p99<1s": "is not known", "early=0": "the operators are", "early<>0": "the operators are",
@@ -194,17 +198,5 @@ func TestExpectations(t *testing.T) {
 	} {
 		_, err := ParseExpectation(text)
 		require.ErrorContains(t, err, want, text)
-	}
-}
-
-// TestFigureNamesAreComplete has the list of an error text that helps with a misspelled name.
-func TestFigureNamesAreComplete(t *testing.T) {
-	names, _, _ := strings.Cut(figureNames, " (")
-	for name := range strings.SplitSeq(names, ", ") {
-		_, kind := faultless().read(strings.NewReplacer("PHASE", "hold", ".Q", ".p99").Replace(name))
-		require.NotNil(t, kind, name)
-	}
-	for _, c := range Counters {
-		require.Contains(t, ", "+names, ", "+c.Figure)
 	}
 }

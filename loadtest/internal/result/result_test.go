@@ -25,11 +25,9 @@ func write(t *testing.T, name string, r *Result) []byte {
 }
 
 func sample() *Result {
-	hundred := func() (h Histogram) {
-		for ms := range 100 {
-			h.Record(time.Duration(ms+1) * time.Millisecond)
-		}
-		return h
+	var d []time.Duration
+	for ms := range 100 {
+		d = append(d, time.Duration(ms+1)*time.Millisecond)
 	}
 	return &Result{
 		Schema: Schema, Verb: "hold", Began: time.Unix(1_700_000_000, 0).UTC(), Took: time.Minute,
@@ -38,7 +36,7 @@ func sample() *Result {
 			Flags:  map[string]string{"size": "32", "target": "a", "timeout": "1s", "ramp": "0s", "patience": "20s"}},
 		Counts: Counts{Notes: []string{"a"}, Failures: Failures{"refused": 2}, Groups: []Group{{
 			Name: "living", Behaviour: "heartbeat", Connections: 10, Opened: 10, Messages: 5, Answers: 4, Lost: 1, Reaped: 9,
-			Early: 2, EarliestBy: 3, Lateness: hundred(), Latency: map[string]*Latency{"hold": {Corrected: hundred(), Raw: hundred()}},
+			Early: 2, EarliestBy: 3, Lateness: *times(d...), Latency: map[string]*Latency{"hold": {Corrected: *times(d...), Raw: *times(d...)}},
 		}}},
 	}
 }
@@ -105,7 +103,7 @@ func TestMerge(t *testing.T) {
 	other := later(1)
 	other.Setup.Connections, other.Setup.Targets, other.Setup.Flags["target"] = 5, []string{"b:1"}, "b"
 	other.Notes = []string{"b"}
-	other.OwnDelay = map[string]*Histogram{"hold": delays(time.Second)}
+	other.OwnDelay = map[string]*Histogram{"hold": times(time.Second)}
 	sum, err = Merge([]*Result{sample(), other})
 	require.NoError(t, err)
 	require.Equal(t, []string{"a", "b"}, sum.Notes[:2])

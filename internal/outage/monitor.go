@@ -58,7 +58,7 @@ func (s *State) Holds(now mono.Time) []mono.Time {
 // forget returns the instant before which outages have no effect any more: none puts a deadline off
 // by more than MaxTimeouts, the time beyond one timeout, and its length.
 func (s *State) forget(now mono.Time, rule Rule) mono.Time {
-	memory := verdict.MaxTimeouts * rule.Memory
+	memory := verdict.Timeouts(rule.Memory)
 	for _, o := range slices.Concat(s.Server, s.Silent) {
 		memory += 2 * o.Length
 	}

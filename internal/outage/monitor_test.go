@@ -635,8 +635,7 @@ func TestSilencesOfIndependentConnections(t *testing.T) {
 // TestOutagesInARowAreRemembered has outages that each put a deadline off until the next one.
 func TestOutagesInARowAreRemembered(t *testing.T) {
 	const second = mono.Time(time.Second)
-	rule := Rule{Tick: 20 * time.Millisecond, Gap: 100 * time.Millisecond, Memory: time.Second}
-	m := new(Monitor)
+	m, rule := new(Monitor), Rule{Tick: 20 * time.Millisecond, Gap: 100 * time.Millisecond, Memory: time.Second}
 	m.Init(0)
 	m.Step(10*second, 11*second, 0, rule)
 	m.Step(12*second, 16*second, 0, rule)
@@ -644,4 +643,7 @@ func TestOutagesInARowAreRemembered(t *testing.T) {
 	require.Len(t, m.State().Server, 3)
 	m.Step(60*second, 61*second, 0, rule)
 	require.Len(t, m.State().Server, 1, "without outages the memory is short")
+	rule.Memory = 20 * 365 * 24 * time.Hour // one limit of years must not shorten it for all
+	m.Step(62*second, 63*second, 0, rule)
+	require.Len(t, m.State().Server, 2)
 }

@@ -221,10 +221,16 @@ func (lim *Limits) putOff(d deadline, heard mono.Time, away *Away) mono.Time {
 	return d.due
 }
 
+// Timeouts returns the time of MaxTimeouts limits. For limits of years it is 146 years at most, of
+// the 292 that a time can have.
+func Timeouts(limit time.Duration) time.Duration {
+	return MaxTimeouts * min(limit, math.MaxInt64/2/MaxTimeouts)
+}
+
 // bound returns the latest deadline that outages can give, see MaxTimeouts. The longest one is
 // added because TCP may be silent for as long after it.
 func (lim *Limits) bound(d deadline, heard mono.Time, all Outages) mono.Time {
-	bound, longest := d.since.Add(MaxTimeouts*d.limit), time.Duration(0)
+	bound, longest := d.since.Add(Timeouts(d.limit)), time.Duration(0)
 	for _, o := range all {
 		bound = bound.Add(o.beyond(d.since, d.limit))
 		if heard < o.To {

@@ -259,7 +259,7 @@ func TestAPeerThatWasHeardNeedsNoChance(t *testing.T) {
 
 // TestTheDeadAreClosedInTheEnd has a server that is stopped again and again, for ever.
 func TestTheDeadAreClosedInTheEnd(t *testing.T) {
-	const limit = 10 * time.Second
+	const limit, years = 10 * time.Second, 20 * 365 * 24 * time.Hour // 24 times the years overflow
 	for name, tc := range map[string]struct{ stop, run, want time.Duration }{
 		"throttled":           {95 * time.Millisecond, 5 * time.Millisecond, 24*limit + 95*time.Millisecond},
 		"stops that touch":    {limit / 2, 0, 24*limit + limit/2},
@@ -267,14 +267,14 @@ func TestTheDeadAreClosedInTheEnd(t *testing.T) {
 		"stops of two limits": {2 * limit, 2 * limit, 24*limit + 9*limit + 2*limit}, // nine stops
 	} {
 		lim := Limits{Grace: 2 * time.Minute, Resend: 250 * time.Millisecond}
-		var all Outages
-		due := mono.Time(limit)
+		all, due := Outages(nil), mono.Time(limit)
 		for at := mono.Time(second); at <= due && at < mono.Time(99*limit); at = at.Add(tc.stop + tc.run) {
 			all = add(all, at, at.Add(tc.stop), 0)
 			due = lim.putOff(deadline{0, limit, mono.Time(limit)}, 0, paused(all))
 		}
 		require.Equal(t, mono.Time(tc.want), due, name)
 	}
+	require.EqualValues(t, years+1, new(Limits).putOff(deadline{0, years, mono.Time(years)}, 0, paused(outagesOf(1, 2))))
 }
 
 // TestWithoutAGraceNoSilenceCounts has silences from before the grace was switched off.
@@ -315,11 +315,9 @@ func TestPutOff(t *testing.T) {
 		{"the silence does not count", outagesOf(70, 75), Outages{lasting(110, 160, 50)}, 160, 105},
 	} {
 		lim, away := Limits{Grace: 1000}, NewAway(tc.server, tc.silent)
-		got := lim.putOff(deadline{since, due - since, due}, tc.heard, &away)
-		require.Equal(t, tc.want, got, tc.name)
+		require.Equal(t, tc.want, lim.putOff(deadline{since, due - since, due}, tc.heard, &away), tc.name)
 	}
-	got := new(Limits).putOff(deadline{since, due - since, due}, -1, paused(outagesOf(0, 70)))
-	require.EqualValues(t, 120, got, "a grace of 0: no more than the length of the outage")
+	require.EqualValues(t, 120, new(Limits).putOff(deadline{since, due - since, due}, -1, paused(outagesOf(0, 70))), "a grace of 0")
 }
 
 // TestAWriteDoesNotEndAGrace is a regression test: all idle was early if the server had sent

@@ -285,7 +285,7 @@ func (g *group) effect(rule *outage.Rule) int64 {
 	}
 	if n := len(state.Silent); n > 0 {
 		last := state.Silent[n-1]
-		return int64(last.To.Add(verdict.MaxTimeouts*rule.Memory + 2*last.Length))
+		return int64(last.To.Add(verdict.Timeouts(rule.Memory) + 2*last.Length))
 	}
 	return 0
 }

@@ -100,9 +100,7 @@ func TestOutagesAreRememberedForOwnLimits(t *testing.T) {
 	id, c := p.open()
 	require.NoError(t, p.Shard.SetLimits(id, c, reap.ConnLimits{HandshakeTimeout: time.Hour, AllTimeout: time.Second}))
 	rule := p.Watcher.Rule()
-	require.Equal(t, time.Hour, rule.Memory)
-	require.Equal(t, time.Hour, rule.Longest)
-	require.Equal(t, time.Second, rule.Shortest)
+	require.Equal(t, [3]time.Duration{time.Hour, time.Hour, time.Second}, [3]time.Duration{rule.Memory, rule.Longest, rule.Shortest})
 }
 
 // TestTheRuleForgetsTimeoutsOfTheConfig gives a connection a maximum age only.

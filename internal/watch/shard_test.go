@@ -48,7 +48,6 @@ func TestAnIDIsOfOneReaper(t *testing.T) {
 	for range 2 {
 		p := newTestPort(t, testConfig{ReadTimeout: time.Hour})
 		id, c := p.open()
-		require.Equal(t, p.ID(id, c), p.ID(id, c))
 		ids = append(ids, p.ID(id, c))
 	}
 	require.NotEqual(t, ids[0], ids[1])
@@ -91,7 +90,7 @@ func TestASecondCallChangesNothing(t *testing.T) {
 	require.Nil(t, p.Settings().previous.previous, "older settings take no memory")
 }
 
-// TestAnUpdateOfOtherLimitsLeavesAMessageOpen has a connection with a rate of its own.
+// TestAnUpdateOfOtherLimitsLeavesAMessageOpen has connections with rates of their own, one since then.
 func TestAnUpdateOfOtherLimitsLeavesAMessageOpen(t *testing.T) {
 	p := newTestPort(t, testConfig{ReadTimeout: time.Hour})
 	rate := reap.MinRate{BytesPerSecond: 1, Window: time.Hour, Always: true}
@@ -100,8 +99,12 @@ func TestAnUpdateOfOtherLimitsLeavesAMessageOpen(t *testing.T) {
 	rate.Always = false
 	require.NoError(t, p.SetLimits(id, c, reap.ConnLimits{MinRate: rate}))
 	require.True(t, c.BeginMessage(&p.Clock, p.LimitsOf(c).Rate))
-	p.follow(1, func(cfg *Config) { cfg.Limits.Rate = rate })
+	silent, other := p.open()
+	p.follow(0, func(cfg *Config) { cfg.Limits.Rate = rate })
+	require.NoError(t, p.SetLimits(silent, other, reap.ConnLimits{MinRate: rate}))
+	p.AdaptSome(2)
 	require.NotZero(t, p.Facts(id, c, p.now).RatedSince)
+	require.Zero(t, p.Facts(silent, other, p.now).RatedSince, "no message of it is open any more")
 }
 
 // TestShardsHaveOtherRandomNumbers has connections with the same number, opened in the same tick. A
@@ -114,8 +117,7 @@ func TestShardsHaveOtherRandomNumbers(t *testing.T) {
 		for range 4 {
 			id, c := p.open()
 			of[p.Random(id, c)] = true
-			f := p.Facts(id, c, p.now)
-			require.True(t, of[f.Random])
+			require.True(t, of[p.Facts(id, c, p.now).Random])
 		}
 	}
 	require.Len(t, of, 16)

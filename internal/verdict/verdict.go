@@ -187,15 +187,20 @@ type Report struct {
 // Report returns the figures behind a verdict with the act Raise, Farewell or End. If a change of
 // the limits has brought the deadline forward into the past, Late counts from the change.
 func (lim *Limits) Report(v Verdict, f *Facts, now mono.Time) Report {
-	due := v.Due
-	if lim.Previous != nil {
-		due = max(due, min(lim.Since, lim.Previous.deadline(v.Reason, f).due))
-	}
-	p := Report{Late: now.Sub(due)}
+	p := Report{Late: now.Sub(lim.passed(v.Reason, f, v.Due))}
 	if rule := &rules[v.Reason]; rule.report != nil {
 		rule.report(lim, f, v, now, &p)
 	} else {
 		p.Limit, p.Lasted = rule.limit(lim), now.Sub(rule.since(f))
 	}
 	return p
+}
+
+// passed returns the instant at which a deadline of a reason has passed: at the change that brought
+// it forward into the past, if there was one.
+func (lim *Limits) passed(r Reason, f *Facts, due mono.Time) mono.Time {
+	if old := lim.Previous; old != nil {
+		due = max(due, min(lim.Since, old.passed(r, f, old.deadline(r, f).due)))
+	}
+	return due
 }

@@ -163,6 +163,7 @@ func TestADrainClosesObservedConnections(t *testing.T) {
 	p.pass(10 * time.Second)
 	require.EqualValues(t, 1, p.Decided.Load())
 	require.NoError(t, p.Drain(0, 0))
+	require.NoError(t, p.ScaleTimeouts(1, 500*time.Millisecond), "and another change before the next look")
 	p.pass(3 * p.Clock.Tick())
 	require.Len(t, p.closed, 1)
 	require.LessOrEqual(t, p.closed[0].Late, 3*p.Clock.Tick(), "nothing closed it before")

@@ -27,7 +27,7 @@ type Settings struct {
 
 	form     *Form
 	overlay  overlay
-	previous *Settings // the ones before, without their previous; nil at first
+	previous *Settings // the ones before, see before; nil at first
 	since    mono.Time // the time at which these replaced previous
 }
 
@@ -61,9 +61,25 @@ type Limits struct {
 
 // next returns the settings that replace these at an instant.
 func (set *Settings) next(cfg Config, now overlay, at mono.Time) *Settings {
-	before := *set
-	before.previous = nil
-	return newSettings(set.form, cfg, set.Version+1, now, &before, at)
+	return newSettings(set.form, cfg, set.Version+1, now, set.before(at, 0), at)
+}
+
+const (
+	// changeKept is how long settings are kept after they were replaced: while a loop closes the
+	// connections that a change has made due, others may follow. At most changesKept are kept.
+	changeKept  = time.Minute
+	changesKept = 8
+)
+
+// before returns a copy of settings that are replaced at an instant, after some others, with those
+// before them that are kept.
+func (set *Settings) before(at mono.Time, after int) *Settings {
+	old := *set
+	old.previous = nil
+	if set.previous != nil && after < changesKept && at < set.since.Add(changeKept) {
+		old.previous = set.previous.before(at, after+1)
+	}
+	return &old
 }
 
 func newSettings(form *Form, cfg Config, version int64, now overlay, before *Settings, since mono.Time) *Settings {

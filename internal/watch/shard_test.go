@@ -82,7 +82,7 @@ func TestASecondCallChangesNothing(t *testing.T) {
 		require.NoError(t, call())
 		set := p.Settings()
 		require.True(t, p.Follow(set))
-		p.now = p.now.Add(time.Second)
+		p.now = p.now.Add(time.Minute)
 		require.NoError(t, call())
 		require.Same(t, set, p.Settings())
 		require.False(t, p.Follow(set))

@@ -48,6 +48,13 @@ func (s *Shard[C]) AdaptSome(n int) {
 	}
 }
 
+// adaptNow adapts a connection before its turn, so that no verdict about it uses old values.
+func (s *Shard[C]) adaptNow(id uint32, c *Conn[C]) {
+	if s.adapted <= id && id < s.toAdapt {
+		s.adapt(id, c)
+	}
+}
+
 // adapt brings a connection in line with new settings. A limit that is switched on again must not
 // use old values.
 func (s *Shard[C]) adapt(id uint32, c *Conn[C]) {

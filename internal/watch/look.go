@@ -44,6 +44,7 @@ func (s looker[C]) lookAt(id uint32, c *Conn[C]) (next mono.Time, open bool) {
 	}
 	seemsDead := false
 	if !s.asks {
+		s.adaptNow(id, c)
 		s.facts = s.Facts(id, c, now)
 		v := s.judge(id, c, &s.facts, s.Outages.At(now), now)
 		if v.Act == verdict.Wait && !v.PutOff && !(c.Judged() && s.LimitsOf(c).needsKernel(&s.facts, now)) {
@@ -90,6 +91,7 @@ func (s looker[C]) ask(id uint32, c *Conn[C], seemsDead bool) (next mono.Time, o
 			return now.Add(max(closeRetry, s.clock.Tick())), true
 		}
 		if n > 0 || s.asks {
+			s.adaptNow(id, c)
 			*f = s.Facts(id, c, now)
 		}
 		s.learn(id, c, f, now, seemsDead)

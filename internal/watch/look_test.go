@@ -21,7 +21,6 @@ func TestASilentConnectionIsClosedInTime(t *testing.T) {
 	require.Len(t, p.closed, 1)
 	require.Equal(t, "test: connection reaped: read idle for 10s, limit 10s", p.closed[0].Error())
 	require.Zero(t, p.Watcher.Open.Load())
-	require.Zero(t, p.Shard.Open)
 	require.Zero(t, p.Schedule.Len())
 	require.Same(t, p.closed[0], p.Closed.Newest(1)[0].Err)
 }

@@ -191,9 +191,7 @@ func (s *Shard[C]) SetLimits(id uint32, c *Conn[C], own reap.ConnLimits) error {
 	if err != nil {
 		return err
 	}
-	if s.adapted <= id && id < s.toAdapt { // later its limits before the Update are not known
-		s.adapt(id, c)
-	}
+	s.adaptNow(id, c) // later its limits before the Update are not known
 	old := s.LimitsOf(c)
 	number, err := s.limits.take(s.Set, own)
 	if err != nil {

@@ -90,7 +90,7 @@ func TestASecondCallChangesNothing(t *testing.T) {
 	require.Nil(t, p.Settings().previous.previous, "older settings take no memory")
 }
 
-// TestAnUpdateOfOtherLimitsLeavesAMessageOpen has connections with rates of their own, one since then.
+// TestAnUpdateOfOtherLimitsLeavesAMessageOpen has a connection with a rate, and two without.
 func TestAnUpdateOfOtherLimitsLeavesAMessageOpen(t *testing.T) {
 	p := newTestPort(t, testConfig{ReadTimeout: time.Hour})
 	rate := reap.MinRate{BytesPerSecond: 1, Window: time.Hour, Always: true}
@@ -100,8 +100,11 @@ func TestAnUpdateOfOtherLimitsLeavesAMessageOpen(t *testing.T) {
 	require.NoError(t, p.SetLimits(id, c, reap.ConnLimits{MinRate: rate}))
 	require.True(t, c.BeginMessage(&p.Clock, p.LimitsOf(c).Rate))
 	silent, other := p.open()
+	looked, third := p.open()
 	p.follow(0, func(cfg *Config) { cfg.Limits.Rate = rate })
 	require.NoError(t, p.SetLimits(silent, other, reap.ConnLimits{MinRate: rate}))
+	p.Look(third.timer, looked)
+	require.Zero(t, p.Facts(looked, third, p.now).RatedSince)
 	p.AdaptSome(2)
 	require.NotZero(t, p.Facts(id, c, p.now).RatedSince)
 	require.Zero(t, p.Facts(silent, other, p.now).RatedSince, "no message of it is open any more")

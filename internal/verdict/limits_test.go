@@ -43,6 +43,7 @@ func TestPolls(t *testing.T) {
 		}
 	}
 	require.Equal(t, LargeFor/MaxTimeouts, (&Limits{Output: Output{Hard: 1}}).Longest(), "outages are remembered for LargeFor")
+	require.Equal(t, time.Duration(1), (&Limits{Read: 1}).Longest(), "output is not limited")
 	require.Equal(t, time.Duration(15*second), (&Limits{HalfClosed: 60 * second, Stall: second}).PollKernel(true), "sweeps find stalls")
 }
 

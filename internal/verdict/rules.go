@@ -46,8 +46,13 @@ var rules = [LastDue + 1]rule{
 		loop:   true,
 	},
 	reap.OverLimit: {
-		// Outages are remembered for MaxTimeouts limits.
-		limit:  func(lim *Limits) time.Duration { return max(lim.Output.SoftFor, LargeFor/MaxTimeouts) },
+		limit: func(lim *Limits) time.Duration {
+			if lim.Output.Hard == 0 {
+				return lim.Output.SoftFor
+			}
+			// Outages are remembered for MaxTimeouts limits.
+			return max(lim.Output.SoftFor, LargeFor/MaxTimeouts)
+		},
 		since:  func(f *Facts) mono.Time { return f.OverSince },
 		server: true,
 		loop:   true,

@@ -102,10 +102,12 @@ func TestInspect(t *testing.T) {
 		i, err := e.Inspect(ctx, reap.Query{Limit: 10})
 		return err == nil && len(i.Connections) == 1 && i.Connections[0].ID == e.conn(fresh).ID()
 	})
-	require.NoError(t, e.Update(func(cfg *Config) { cfg.KeepClosed = 1 }))
-	i, err = e.Inspect(ctx, reap.Query{Closed: true})
-	require.NoError(t, err)
-	require.Len(t, i.Closed, 1)
+	for _, keep := range []int{1, 2} {
+		require.NoError(t, e.Update(func(cfg *Config) { cfg.KeepClosed = keep }))
+		i, err = e.Inspect(ctx, reap.Query{Closed: true})
+		require.NoError(t, err)
+		require.Len(t, i.Closed, 1, "the other one is forgotten")
+	}
 }
 
 // TestCallsComeOneAfterTheOther kicks and sheds from many goroutines while connections time out.

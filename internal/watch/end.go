@@ -174,7 +174,7 @@ func (s *Shard[C]) CountReap(id uint32, c *Conn[C], reason *reap.Error) {
 		heard := s.clock.Before(s.port.Record(c).Heard.Unwrap(s.clock.Stamp()), now)
 		s.Watcher.silent.note(reapedConn{s.Number, id, c.Opened()}, silentReap{heard, now})
 	}
-	keep := s.Set.KeepClosed
+	keep := s.Watcher.Settings().KeepClosed // an Update has dropped what is above it
 	if keep == 0 {
 		return
 	}
@@ -246,6 +246,13 @@ func (c *ClosedRing) Add(one reap.Closed, keep int) {
 	defer c.mu.Unlock()
 	c.kept = append(c.kept, one) // which moves the entries to new memory when the old one is full
 	c.kept = c.kept[max(len(c.kept)-keep, 0):]
+}
+
+// Keep drops the oldest entries if there are more than n.
+func (c *ClosedRing) Keep(n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.kept = append([]reap.Closed(nil), c.kept[max(len(c.kept)-n, 0):]...) // frees the others
 }
 
 // Newest returns the newest entries, at most n, in descending order of time.

@@ -26,19 +26,16 @@ func TestAnEndIsCountedOnce(t *testing.T) {
 func TestTheNumberOfKeptEntriesChanges(t *testing.T) {
 	var c ClosedRing
 	began := time.Now()
-	add := func(i, keep int) {
+	for i, keep := range []int{2, 2, 2, 4, 4, 4, 4} {
 		c.Add(reap.Closed{At: began.Add(time.Duration(i)), Err: &reap.Error{Bytes: i}}, keep)
 	}
-	add(1, 2)
-	add(2, 2)
-	add(3, 2)
-	add(4, 4)
-	add(5, 4)
-	add(6, 4)
-	add(7, 4)
 	var got []int
 	for _, o := range c.Newest(4) {
 		got = append(got, o.Err.Bytes)
 	}
-	require.Equal(t, []int{7, 6, 5, 4}, got)
+	require.Equal(t, []int{6, 5, 4, 3}, got)
+	c.Keep(1)
+	require.Len(t, c.Newest(4), 1)
+	c.Keep(0)
+	require.Nil(t, c.kept, "nothing stays in memory")
 }

@@ -240,6 +240,7 @@ func (w *Watcher) replace(old *Settings, cfg Config) bool {
 	}
 	w.Clock.Remember(cfg.clockMemory())
 	w.put(old.next(cfg, old.overlay, w.Clock.Elapsed()))
+	w.Closed.Keep(cfg.KeepClosed)
 	w.updates++
 	w.Wake()
 	return true

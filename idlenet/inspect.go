@@ -26,8 +26,9 @@ func (r *Reaper) Inspect(ctx context.Context, q Query) (Inspection, error) {
 }
 
 // Kick ends a connection, held and observed ones too, with the reason reap.Kicked. The error is
-// [ErrNotWatched] if there is no such connection any more, or [ErrBadConnID] if id is not written
-// like one, or that of ctx if ctx has ended.
+// [ErrNotWatched] if there is no such connection any more, or if it has ended already: its server
+// keeps the rest of CloseGrace, so that a second call does not cut off the request in hand. It is
+// [ErrBadConnID] if id is not written like one, or that of ctx if ctx has ended.
 func (r *Reaper) Kick(ctx context.Context, id ConnID) error {
 	return r.watch.Kick(ctx, id, func(shard, number, tag uint32) (found bool, _ error) {
 		if shard > 0 && int(shard) <= len(r.shards) {

@@ -151,11 +151,15 @@ func (s *Server) drainWhenAsked(a *acceptors, alive context.Context) {
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.endServing()
 	select {
-	case <-s.down: // also if ctx is done
+	case <-s.down:
+	case <-ctx.Done():
+	}
+	select {
+	case <-s.down: // also if ctx is done, which has cut off no connection then
 		return nil
 	default:
 	}
-	defer context.AfterFunc(ctx, s.cut)()
+	s.cut()
 	<-s.down
 	return ctx.Err()
 }

@@ -120,14 +120,20 @@ func TestCloseEndsEverythingAtOnce(t *testing.T) {
 	}
 }
 
+// TestManyCallsOfShutdownAndClose also ends the context of Shutdown when the server is down.
 func TestManyCallsOfShutdownAndClose(t *testing.T) {
 	l := startWithClient(t, Drain{Spread: time.Hour})
-	var all sync.WaitGroup
+	ctx, cancel := context.WithCancel(t.Context())
+	results := make(chan error, 16)
 	for range 8 {
-		all.Go(func() { _ = l.Close() })
-		all.Go(func() { _ = l.Shutdown(context.Background()) })
+		go func() { results <- l.Close() }()
+		go func() { results <- l.Shutdown(ctx) }()
 	}
-	all.Wait()
+	<-l.down
+	cancel()
+	for range 16 {
+		require.NoError(t, await(t, results))
+	}
 	require.ErrorIs(t, await(t, l.result), ErrServerClosed)
 }
 

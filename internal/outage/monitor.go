@@ -76,15 +76,20 @@ type Count struct {
 	until    mono.Time     // verdicts wait until then, if they are not held
 	told     bool          // that they are held; owned by the caller of Step
 	busy     atomic.Int32
-	before   *Count // of the same silence, if the Rule says Sums
+	before   *Count // of the same silence, without a gap between, if the Rule says Sums
 }
 
 // Add adds connections of one event loop.
 func (c *Count) Add(n int) { c.busy.Add(int32(n)) }
 
-// Continues reports whether a Count is of the same silence as one before, and no gap is between.
+// Continues reports whether a Count adds to one before. Its sum has the connections of both.
 func (c *Count) Continues(before *Count) bool {
-	return before != nil && c.To == before.To && c.stopped == before.stopped
+	for ; c != nil; c = c.before {
+		if c == before {
+			return true
+		}
+	}
+	return false
 }
 
 // Enough returns the number of busy connections that are still missing. An event loop need not
@@ -235,7 +240,7 @@ func (m *Monitor) wait(to mono.Time, rule Rule) Finding {
 		}
 		until := m.heard.Add(m.stopped + m.late + rule.Shortest/countPart)
 		next := &Count{From: began, To: m.heard, stopped: m.stopped, until: until, Least: rule.Busy}
-		if rule.Sums && next.Continues(count) {
+		if rule.Sums && count != nil && next.To == count.To && next.stopped == count.stopped {
 			next.before = count
 		}
 		m.setCount(next)

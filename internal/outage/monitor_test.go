@@ -541,10 +541,10 @@ func TestACountIsOfAllLoopsTogether(t *testing.T) {
 	require.False(t, (&State{}).Held())
 }
 
-// TestACountContinuesOneOfTheSameSilence has a stop of the server in a silence.
+// TestACountContinuesOneOfTheSameSilence switches holds off, and stops the server, in a silence.
 func TestACountContinuesOneOfTheSameSilence(t *testing.T) {
 	s := newServer(t)
-	s.rule.Busy = 1 << 20 // none is enough
+	s.rule.Busy, s.rule.Sums = 1<<20, true // none is enough
 	next := func() (c *Count) {
 		for before := s.State().Count; c == nil || c == before; c = s.State().Count {
 			s.step(s.rule.Tick)
@@ -555,8 +555,13 @@ func TestACountContinuesOneOfTheSameSilence(t *testing.T) {
 	require.False(t, first.Continues(nil))
 	second := next()
 	require.True(t, second.Continues(first))
+	s.rule.Hold = false
+	s.step(s.rule.Tick)
+	s.rule.Hold = true
+	third := next()
+	require.False(t, third.Continues(second), "its sum begins again")
 	s.step(10 * time.Second)
-	require.False(t, next().Continues(second))
+	require.False(t, next().Continues(third))
 }
 
 // TestSilencesOfIndependentConnections checks the statistics: connections that are silent

@@ -28,6 +28,9 @@ func (r *Reaper) Inspect(ctx context.Context, q Query) (Inspection, error) {
 	if err != nil {
 		return Inspection{}, err
 	}
+	if err := ctx.Err(); err != nil { // a loop might answer all the same, or there may be none
+		return watch.Failed(), err
+	}
 	for _, l := range r.registry.Load().loops {
 		if err := r.inspect(ctx, l, i); err != nil && err != errEmpty {
 			return watch.Failed(), err

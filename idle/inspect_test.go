@@ -126,6 +126,10 @@ func TestMessagesOfALoopThatGoesQuietAreCounted(t *testing.T) {
 // TestInspectOfALoopThatDoesNotAnswer has a loop that is blocked, and one that takes no task.
 func TestInspectOfALoopThatDoesNotAnswer(t *testing.T) {
 	s := newHandSite(t, &reader{}, Config{ReadTimeout: time.Minute})
+	ended, end := context.WithCancel(t.Context())
+	end()
+	_, err := s.Inspect(ended, Query{Limit: 1})
+	require.ErrorIs(t, err, context.Canceled, "no loop is asked")
 	s.open(1)
 	for refusal, want := range map[error]error{
 		nil: context.DeadlineExceeded, gneterrors.ErrEngineShutdown: gneterrors.ErrEngineShutdown,

@@ -23,7 +23,13 @@ func (c *count) String() string { return strconv.Itoa(int(*c)) }
 func (c *count) Type() string   { return "count" }
 
 func (c *count) Set(text string) error {
-	n, err := strconv.ParseFloat(strings.NewReplacer("k", "e3", "m", "e6").Replace(strings.ToLower(text)), 64)
+	number := strings.ToLower(text)
+	for unit, exponent := range map[string]string{"k": "e3", "m": "e6"} {
+		if before, ok := strings.CutSuffix(number, unit); ok {
+			number = before + exponent
+		}
+	}
+	n, err := strconv.ParseFloat(number, 64)
 	if err != nil || n < 0 || n > 100e6 || n != float64(int(n)) {
 		return fmt.Errorf("%q is not a number of connections up to 100m, such as 500, 100k or 1m", text)
 	}

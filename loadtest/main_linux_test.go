@@ -417,6 +417,7 @@ func TestCounts(t *testing.T) {
 		require.NoError(t, c.Set(text))
 		require.Equal(t, want, c)
 	}
+	require.Error(t, new(count).Set("0k9"))
 }
 
 func TestResultOnStandardOutput(t *testing.T) {

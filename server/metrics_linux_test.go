@@ -69,9 +69,11 @@ func TestTheStateOfAServer(t *testing.T) {
 	s := newServer(t, Config{})
 	paused := Stats{Paused: true}
 	require.Equal(t, admin.Starting, s.adminState(Stats{}), "no event loops run yet")
-	s.acceptors.Store(&acceptors{})
+	s.acceptors.Store(newAcceptors(&s.cfg, s.setup.Load(), s.reaper, s.admission, &s.pauses))
 	require.Equal(t, admin.Ready, s.adminState(Stats{}))
 	require.Equal(t, admin.Paused, s.adminState(paused))
+	require.NoError(t, s.reaper.Drain(0, 0))
+	require.Equal(t, admin.Draining, s.status().State, "new connections are refused")
 	for _, a := range []*acceptors{nil, {}} {
 		s.acceptors.Store(a)
 		s.stop(nil)

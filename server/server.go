@@ -138,6 +138,7 @@ func (s *Server) Collector() prometheus.Collector {
 
 // Stats returns a snapshot. It makes a few system calls.
 func (s *Server) Stats() Stats {
+	of := s.reaper.Stats()
 	st := Stats{
 		Connections:    s.reaper.Connections(),
 		MaxConnections: s.reaper.Config().MaxConnections,
@@ -149,7 +150,7 @@ func (s *Server) Stats() Stats {
 		Rejected: Rejected{
 			Source:         s.admission.bySource.Load(),
 			AcceptRate:     s.admission.byRate.Load(),
-			MaxConnections: s.reaper.Stats().Refused,
+			MaxConnections: of.Refused,
 		},
 	}
 	for _, queue := range s.logQueues() {
@@ -157,7 +158,7 @@ func (s *Server) Stats() Stats {
 	}
 	if a := s.acceptors.Load(); a != nil {
 		st.Paused = st.Paused || st.MaxConnections > 0 && st.Connections >= st.MaxConnections
-		st.Draining, st.Pressure = a.accepting.Err() != nil, a.pressure(st.Connections, st.MaxConnections)
+		st.Draining, st.Pressure = of.Draining || a.accepting.Err() != nil, a.pressure(st.Connections, st.MaxConnections)
 	}
 	return st
 }
@@ -191,7 +192,7 @@ func (s *Server) status() admin.Status {
 // adminState says whether new connections are welcome.
 func (s *Server) adminState(st Stats) admin.State {
 	switch {
-	case s.serving.Err() != nil:
+	case s.serving.Err() != nil || st.Draining:
 		return admin.Draining
 	case s.acceptors.Load() == nil:
 		return admin.Starting

@@ -100,6 +100,10 @@ func TestOutagesAreRememberedForOwnLimits(t *testing.T) {
 	require.NoError(t, p.Shard.SetLimits(id, c, reap.ConnLimits{HandshakeTimeout: time.Hour, AllTimeout: time.Second}))
 	rule := p.Watcher.Rule()
 	require.Equal(t, [3]time.Duration{time.Hour, time.Hour, time.Second}, [3]time.Duration{rule.Memory, rule.Longest, rule.Shortest})
+	p.Drop(id, c)
+	p.Resume()
+	require.Equal(t, 10*time.Second, p.Watcher.Rule().Longest, "no connection is open")
+	require.Equal(t, 10*time.Second, p.Watcher.Rule().Shortest)
 }
 
 // TestTheRuleForgetsTimeoutsOfTheConfig gives a connection a maximum age only.

@@ -40,7 +40,8 @@ type Watcher struct {
 	due     mono.Time    // the time of the driver's next round
 	lag     mono.Longest // the greatest delay of the driver
 
-	// The shortest idle timeout, and the shortest and longest limit, that SetLimits has given.
+	// The shortest idle timeout, and the shortest and longest limit, that SetLimits has given since
+	// there was no connection.
 	own   struct{ idle, shortest, longest time.Duration }
 	usual usual // of all connections
 }
@@ -112,6 +113,8 @@ func (w *Watcher) noteUsualOf(g *group, shard uint32, count *idleCount) {
 func (w *Watcher) Resume() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.own.idle, w.own.shortest, w.own.longest = 0, 0, 0
+	w.put(w.Settings())
 	_, now := w.Clock.Move()
 	w.Monitor.Resume(now)
 	w.resumeGroups(now)

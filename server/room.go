@@ -96,16 +96,18 @@ func (r *room) shrink() (left int, begins bool) {
 }
 
 // grow gives places back, so that n are left if those are more than now. It reports whether the
-// shortage is over.
+// shortage is over. If an Update of the Reaper has raised its limit meanwhile, that of the shortage
+// applies again.
 func (r *room) grow(n int) (over bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	more := r.kept - max(r.limit-n, 0)
-	if more > growth || more == r.kept {
-		r.kept -= more
-		r.boundReaper() // first: the Reaper must refuse none that has entered
-		r.places.Release(int64(more))
+	if more <= growth && more != r.kept {
+		more = 0
 	}
+	r.kept -= more
+	r.boundReaper() // first: the Reaper must refuse none that has entered
+	r.places.Release(int64(more))
 	return r.kept == 0
 }
 

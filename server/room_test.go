@@ -68,6 +68,9 @@ func TestAShortageKeepsTheLimitOfTheUser(t *testing.T) {
 		setMaxConnections(r.reaper, 100)
 		r.widen(100)
 		require.Equal(t, 1, now(), "an Update of the server does not end the shortage")
+		setMaxConnections(r.reaper, 100)
+		require.False(t, r.grow(1))
+		require.Equal(t, 1, now(), "nor does one of its Reaper")
 		end()
 		require.Equal(t, 100, now())
 	}

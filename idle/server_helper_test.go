@@ -140,17 +140,12 @@ func middleware(t testing.TB, h gnet.EventHandler, cfg Config) *Reaper {
 	t.Helper()
 	r, err := Middleware(h, cfg)
 	require.NoError(t, err)
-	t.Cleanup(func() { requireNothingKept(t, r) })
+	t.Cleanup(func() { // its engine, if it had one, has ended
+		assert.Zero(t, r.watch.Open.Load(), "open")
+		assert.Zero(t, r.watch.Decided.Load(), "will close")
+		assert.Zero(t, r.output.Load(), "bytes of output")
+	})
 	return r
-}
-
-// requireNothingKept requires that a Reaper has given back what its connections had. Its engine, if
-// it had one, has ended.
-func requireNothingKept(t testing.TB, r *Reaper) {
-	t.Helper()
-	assert.Zero(t, r.watch.Open.Load(), "open")
-	assert.Zero(t, r.watch.Decided.Load(), "will close")
-	assert.Zero(t, r.output.Load(), "bytes of output")
 }
 
 // limitOf is short enough for a test and long enough for a loaded machine. tickOf is its tick.

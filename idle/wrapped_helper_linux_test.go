@@ -171,7 +171,8 @@ func (s *wrappedSite) conn(client net.Addr) (c gnet.Conn) {
 // dial returns a client that speaks TLS once for each layer of the server.
 func (s *wrappedSite) dial(t testing.TB) net.Conn {
 	t.Helper()
-	return speakTLS(t, dial(t, s.addr), clientTLS(), len(s.as))
+	_, cfg := tlsConfigs()
+	return speakTLS(t, dial(t, s.addr), cfg.Clone(), len(s.as))
 }
 
 // dialPlain returns a client for which the server has no layer.
@@ -307,7 +308,8 @@ func (w *tlsWire) SetWriteDeadline(time.Time) error { return nil }
 
 func newTLSConn(c gnet.Conn) *tlsConn {
 	tc := &tlsConn{Conn: c, wire: new(tlsWire)}
-	tc.stream = tls.Server(tc.wire, serverTLS())
+	cfg, _ := tlsConfigs()
+	tc.stream = tls.Server(tc.wire, cfg)
 	tc.resume, tc.stop = iter.Pull(func(yield func(struct{}) bool) {
 		tc.wire.park = yield
 		if tc.err = tc.stream.Handshake(); tc.err != nil {
@@ -458,16 +460,6 @@ var tlsConfigs = sync.OnceValues(func() (server, client *tls.Config) {
 	roots.AddCert(s.Certificate())
 	return &tls.Config{Certificates: s.TLS.Certificates}, &tls.Config{RootCAs: roots, ServerName: "example.com"}
 })
-
-func serverTLS() *tls.Config {
-	server, _ := tlsConfigs()
-	return server
-}
-
-func clientTLS() *tls.Config {
-	_, client := tlsConfigs()
-	return client.Clone()
-}
 
 // speakTLS does the handshake of a client, one for each layer. The connection is closed when the
 // test ends.

@@ -201,10 +201,7 @@ func TestHandlerThatAsksForShutdownIsNoError(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, await(t, result), from)
 	}
-}
-
-func TestHandlerThatRefusesToBoot(t *testing.T) {
-	require.NoError(t, run(t.Context(), Config{Handler: &refuses{}}))
+	require.NoError(t, run(t.Context(), Config{Handler: &refuses{}}), "OnBoot")
 }
 
 type leaves struct{ echo }

@@ -48,7 +48,7 @@ func TestPolls(t *testing.T) {
 }
 
 func TestJitterSpreadsIdleTimeoutsAndOnlyThose(t *testing.T) {
-	for _, r := range allReasons() {
+	for r := First; r <= LastDue; r++ {
 		lim, f := testLimits(), testFacts()
 		limit(lim, r, 90*second)
 		without := lim.deadline(r, f).due

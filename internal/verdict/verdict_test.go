@@ -69,13 +69,6 @@ func limit(lim *Limits, r Reason, due mono.Time) {
 	}
 }
 
-func allReasons() (all []Reason) {
-	for r := First; r <= LastDue; r++ {
-		all = append(all, r)
-	}
-	return all
-}
-
 // TestHeartbeats is the case of gnet issue 383: 60 seconds of silence, three pings 30 seconds
 // apart, then the close.
 func TestHeartbeats(t *testing.T) {

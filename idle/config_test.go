@@ -239,13 +239,14 @@ func TestZeroSwitchesOffWhatTheProgramHasSet(t *testing.T) {
 		ReadTimeout: time.Hour, Heartbeat: Heartbeat{
 			Interval: time.Minute, Ping: func(gnet.Conn) []byte { return nil }, IsPong: func(gnet.Conn) bool { return false },
 		},
-		OutputMarks: OutputMarks{High: 100, Low: 10, OnWritable: func(gnet.Conn, bool) {}},
+		OutputMarks: OutputMarks{High: 100, Low: 10, OnWritable: func(gnet.Conn, bool) {}}, MinRate: MinRate{BytesPerSecond: 1},
 	})
 	require.NoError(t, err)
 	require.True(t, r.watch.Settings().Limits.Heartbeat.PongsOnly)
-	require.NoError(t, r.Update(func(cfg *Config) { cfg.Heartbeat.Interval, cfg.OutputMarks.High = 0, 0 }))
+	require.NoError(t, r.Update(func(cfg *Config) { cfg.Heartbeat.Interval, cfg.OutputMarks.High, cfg.MinRate.BytesPerSecond = 0, 0, 0 }))
 	cfg := r.Config()
 	require.Zero(t, [4]float64{cfg.Heartbeat.Retry.Seconds(), float64(cfg.Heartbeat.MaxMissed), cfg.Heartbeat.Jitter, float64(cfg.OutputMarks.Low)})
+	require.Zero(t, cfg.MinRate, "the window was the default")
 	require.False(t, r.watch.Settings().Limits.Heartbeat.PongsOnly, "any byte is a sign of life")
 	require.NoError(t, r.Update(func(cfg *Config) { cfg.Heartbeat.Interval, cfg.OutputMarks.High = time.Second, 10 }))
 	require.Equal(t, 2, r.Config().Heartbeat.MaxMissed)

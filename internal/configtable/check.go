@@ -45,17 +45,23 @@ func (t Table) Shortest(cfg any) Deadline {
 	return shortest
 }
 
-// Fill sets the defaults that depend on no other setting, or only on one that is set.
+// Fill sets the defaults that depend on no other setting, or only on one that is set. If that one
+// is switched off, it takes the default back.
 func (t Table) Fill(cfg any) {
 	for _, s := range t {
-		v := s.Of(cfg)
-		if s.Default == nil || s.Quiet || !v.IsZero() || s.Needs != "" && s.Needs.Of(cfg).IsZero() {
+		if s.Default == nil || s.Quiet {
 			continue
 		}
-		if of, ok := s.Default.(Field); !ok {
-			v.Set(reflect.ValueOf(s.Default).Convert(v.Type()))
-		} else if of.Of(cfg).Int() > 0 { // otherwise it is refused
-			v.Set(of.Of(cfg))
+		v, value := s.Of(cfg), reflect.ValueOf(s.Default)
+		if of, ok := s.Default.(Field); ok {
+			value = of.Of(cfg)
+		}
+		value = value.Convert(v.Type())
+		switch isOff := s.Needs != "" && s.Needs.Of(cfg).IsZero(); {
+		case isOff && v.Equal(value):
+			v.SetZero()
+		case !isOff && v.IsZero() && compare(value, 0) > 0: // otherwise it is refused
+			v.Set(value)
 		}
 	}
 }

@@ -11,13 +11,11 @@ import (
 )
 
 func TestDefaults(t *testing.T) {
-	none := idle.Config{ReadTimeout: time.Minute}
-	cfg := none
+	cfg := idle.Config{ReadTimeout: time.Minute, MinRate: idle.MinRate{Window: configtable.DefaultWindow}}
 	configtable.Idle.Fill(&cfg)
-	require.Equal(t, none, cfg, "no setting needs a default")
+	require.Equal(t, idle.Config{ReadTimeout: time.Minute}, cfg, "no setting needs a default")
 
-	cfg = idle.Config{MaxConnections: 1}
-	cfg.MinRate.BytesPerSecond = 1
+	cfg = idle.Config{MaxConnections: 1, MinRate: idle.MinRate{BytesPerSecond: 1}}
 	cfg.Heartbeat.Interval, cfg.Heartbeat.MaxMissed = time.Minute, 3
 	configtable.Idle.Fill(&cfg)
 	require.Zero(t, cfg.ShedProtect, "its default is quiet")

@@ -70,6 +70,9 @@ func NewLoop(plan Plan, report func(Report)) (*Loop, error) {
 	}
 	for i, s := range plan.Specs {
 		g := &group{Spec: s, counts: &l.counts.Groups[i], message: padding(s.Size)}
+		if s.Behaviour == Trickle {
+			g.message[s.Size-1] = ' ' // it never ends a line
+		}
 		if !g.stamped() {
 			g.message = repeated(g.message)
 			if Echoes(s.Behaviour) {

@@ -2,6 +2,7 @@ package load
 
 import (
 	"bufio"
+	"bytes"
 	stdflag "flag" // the package has a type flag
 	"io"
 	"net"
@@ -207,6 +208,7 @@ func TestReapedAttackersAreCounted(t *testing.T) {
 			require.Equal(t, uint64(5), g.Lifetime.Count())
 			require.GreaterOrEqual(t, g.Lifetime.Max(), 150*time.Millisecond, "a late client sees some connect late")
 			require.Zero(t, g.Lost)
+			require.Equal(t, b != Trickle, bytes.Contains(d.loop.conns[0].message, []byte("\n")), "a trickle ends no line")
 		})
 	}
 }

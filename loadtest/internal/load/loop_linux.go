@@ -37,6 +37,7 @@ type Loop struct {
 	sources  []unix.Sockaddr // nil if the kernel chooses
 	openFrom int64           // time at which the first of some connections is to be opened
 	begun    int             // connections since then that have a time for opening
+	connects int             // calls of connect: they take targets and sources in turn
 	phases   phases
 	ending   bool  // no messages are sent any more
 	endsAt   int64 // Run ends then, or when all messages are answered

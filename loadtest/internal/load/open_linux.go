@@ -43,6 +43,8 @@ func (l *Loop) open(c *conn) {
 
 // connect starts to connect.
 func (l *Loop) connect(c *conn) error {
+	turn := l.plan.First + l.connects
+	l.connects++
 	fd, err := unix.Socket(l.family, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("socket: %w", err)
@@ -54,12 +56,12 @@ func (l *Loop) connect(c *conn) error {
 	}
 	if l.sources != nil {
 		_ = unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_BIND_ADDRESS_NO_PORT, 1)
-		if err := unix.Bind(fd, l.sources[int(c.number)%len(l.sources)]); err != nil {
+		if err := unix.Bind(fd, l.sources[turn%len(l.sources)]); err != nil {
 			return fmt.Errorf("bind to an address of %s: %w", l.plan.Source, err)
 		}
 	}
 	c.lastSend = l.now()
-	err = unix.Connect(fd, l.targets[int(c.number)%len(l.targets)])
+	err = unix.Connect(fd, l.targets[turn%len(l.targets)])
 	if err != nil && err != unix.EINPROGRESS {
 		return fmt.Errorf("connect: %w", err)
 	}

@@ -91,8 +91,7 @@ func (l *Loop) onAnswer(c *conn, sent int64) {
 		l.recent.Record(time.Duration(now - intended))
 	}
 	switch {
-	case c.silenced:
-	case c.Behaviour == PingPong && !l.ending:
+	case c.Behaviour == PingPong && !c.silenced && !l.ending:
 		l.sendMessage(c)
 	case c.Behaviour == Churn:
 		c.counts.Ended++

@@ -24,10 +24,8 @@ var edits = []edit{
 	{"internal/verdict/facts.go", "type Facts struct {\n", "\tReceived int // bytes\n"},
 	{"internal/verdict/evidence.go", "\tf.Unread = ev.Found == Unread\n", "\tf.Received = int(ev.Received)\n"},
 	{"internal/verdict/rules.go", "var rules = [LastDue + 1]rule{\n", `	reap.OverBytes: {
-		limit: func(*Limits) time.Duration { return 0 },
-		on:    func(lim *Limits) bool { return lim.Bytes > 0 },
 		deadline: func(lim *Limits, f *Facts) deadline {
-			if f.Received <= lim.Bytes {
+			if lim.Bytes == 0 || f.Received <= lim.Bytes {
 				return none
 			}
 			return deadline{}

@@ -1,6 +1,7 @@
 // Package machine reads what this machine is and can hold, and what its processes and its kernel
 // use: from /proc, and from the kernel through netlink. For each limit that is too low it names a
-// fix, a command for the operator. It changes nothing. Linux only.
+// fix, a command for the operator. It changes nothing, except that [Descriptors] raises the soft
+// limit of descriptors. Linux only.
 //
 // Its functions are safe for concurrent use.
 package machine
@@ -32,10 +33,13 @@ func Describe() result.Machine {
 }
 
 // Descriptors returns the limit of descriptors of a process, the hard limit. The Go runtime raises
-// the soft limit of a program to it.
+// the soft limit of a program to it, but not of those that it starts. Descriptors raises theirs: a
+// launched server may be written in another language.
 func Descriptors() int {
 	var limit unix.Rlimit
 	_ = unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) // it cannot fail
+	limit.Cur = limit.Max
+	_ = unix.Setrlimit(unix.RLIMIT_NOFILE, &limit)
 	return int(min(limit.Max, 1<<30))
 }
 

@@ -64,11 +64,13 @@ func (s *Shard[C]) adapt(id uint32, c *Conn[C]) {
 		delete(s.Large, id)
 	}
 	lim := s.LimitsOf(c)
-	before := s.previous.Common
+	before := &s.previous.Config.Limits
 	if c.LimitsID != 0 {
-		before = s.previous.limitsOf(lim.Own)
+		own := *before
+		override(&own, &lim.Own)
+		before = &own
 	}
-	c.Adapt(s.clock, &before.Limits, &lim.Limits)
+	c.Adapt(s.clock, before, &lim.Limits)
 	if lim.Output.Hard == 0 {
 		delete(s.Large, id)
 	}

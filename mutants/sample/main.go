@@ -32,6 +32,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/idlewheel/idlewheel/mutants/sample/mutant"
 )
 
@@ -211,14 +213,10 @@ func (r *repository) sample(only *regexp.Regexp, n int, seed uint64, accepted ma
 
 // parallel calls f with each element. Tests wait most of the time.
 func parallel[E any](all []E, f func(E)) {
-	var wg sync.WaitGroup
-	places := make(chan struct{}, 2*runtime.NumCPU())
+	var calls errgroup.Group
+	calls.SetLimit(2 * runtime.NumCPU())
 	for _, e := range all {
-		places <- struct{}{}
-		wg.Go(func() {
-			f(e)
-			<-places
-		})
+		calls.Go(func() error { f(e); return nil })
 	}
-	wg.Wait()
+	_ = calls.Wait()
 }

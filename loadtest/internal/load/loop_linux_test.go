@@ -131,7 +131,7 @@ func TestSilenceCountsEarlierFaults(t *testing.T) {
 		garbled, unanswered uint64
 	}{
 		"no answer": {testserver.Discard, 0, 10},
-		"another":   {testserver.Say("welcome\n"), 10, 0},
+		"another":   {testserver.Leave(time.Hour, "welcome\n"), 10, 0},
 		"an echo":   {testserver.Echo, 0, 0},
 	} {
 		fair.RunParallel(t, name, func(t testing.TB) {

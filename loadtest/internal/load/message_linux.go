@@ -59,9 +59,7 @@ func padding(size int) []byte {
 }
 
 // repeated returns at least 64 KB of repeated messages, so that one write can send many.
-func repeated(message []byte) []byte {
-	return bytes.Repeat(message, 1<<16/len(message)+2)
-}
+func repeated(message []byte) []byte { return bytes.Repeat(message, 1<<16/len(message)+2) }
 
 // stamped reports whether the messages of the group have stamps.
 func (s *Spec) stamped() bool { return Echoes(s.Behaviour) && s.Size >= minStamped }

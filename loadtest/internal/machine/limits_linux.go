@@ -54,9 +54,7 @@ const (
 )
 
 // String returns "ok", "slow" or "cannot".
-func (l Level) String() string {
-	return [...]string{"ok", "slow", "cannot"}[l]
-}
+func (l Level) String() string { return [...]string{"ok", "slow", "cannot"}[l] }
 
 // A Limit is one limit of the machine. Have is "not known" if it cannot be read, as in many
 // containers; its Level is Fine then. Fix is a command or another remedy, and empty if the Level is

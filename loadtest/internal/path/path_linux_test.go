@@ -191,7 +191,7 @@ func TestTargetMustEcho(t *testing.T) {
 		want   string
 	}{
 		"nothing listens": {"127.0.0.1:1", "connection refused"},
-		"other answer":    {testserver.Serve(t, testserver.Say("220 hello\n")), "does not echo a line: another line arrived"},
+		"other answer":    {testserver.Serve(t, testserver.Leave(time.Hour, "220 hello\n")), "does not echo a line: another line arrived"},
 		"no answer":       {testserver.Serve(t, testserver.Discard), "does not echo a line"},
 	} {
 		t.Run(name, func(t *testing.T) {

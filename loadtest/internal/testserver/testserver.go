@@ -42,9 +42,6 @@ func Echo(c net.Conn) { _, _ = io.Copy(c, c) }
 // Discard reads and never answers.
 func Discard(c net.Conn) { _, _ = io.Copy(io.Discard, c) }
 
-// Say sends a text, and reads without an answer.
-func Say(text string) func(net.Conn) { return Leave(time.Hour, text) }
-
 // Leave sends a greeting, and reads without an answer. It returns after timeout without a byte.
 func Leave(timeout time.Duration, greeting string) func(net.Conn) {
 	return func(c net.Conn) {

@@ -29,7 +29,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/idlewheel/idlewheel/internal/suggest"
+	"github.com/idlewheel/idlewheel/internal/commandline"
 	"github.com/idlewheel/idlewheel/internal/version"
 	"github.com/idlewheel/idlewheel/loadtest/internal/processes"
 )
@@ -88,7 +88,7 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	root.AddCommand(hold.command(), storm.command(), outage.command(), newMix(), churn.command(), newAttack(), echo.command(),
 		newMerge(), newDoctor(), newWitness(), newPath())
-	cmd, err := suggest.Execute(ctx, root, args, stdout, stderr, func(err error) error { return exitError{err, exitUsage} })
+	cmd, err := commandline.Execute(ctx, root, args, stdout, stderr, func(err error) error { return exitError{err, exitUsage} })
 	if err == nil {
 		return 0
 	}

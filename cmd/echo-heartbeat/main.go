@@ -21,8 +21,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/idlewheel/idlewheel/internal/commandline"
 	"github.com/idlewheel/idlewheel/internal/logging"
-	"github.com/idlewheel/idlewheel/internal/suggest"
 	"github.com/idlewheel/idlewheel/internal/version"
 	"github.com/idlewheel/idlewheel/server"
 	"github.com/idlewheel/idlewheel/settings"
@@ -61,7 +61,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		cmd.SetContext(ctx)
 	}
 	root.AddCommand(serve, newConnect(), newDemo(), newVersion())
-	cmd, err := suggest.Execute(ctx, root, args, stdout, stderr, func(err error) error { return usageError{err} })
+	cmd, err := commandline.Execute(ctx, root, args, stdout, stderr, func(err error) error { return usageError{err} })
 	if err == nil {
 		return 0
 	}

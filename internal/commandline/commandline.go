@@ -1,5 +1,6 @@
-// Package suggest runs a command line, and names the verb or the flag that a user may have meant.
-package suggest
+// Package commandline runs a command line. The error about a verb or flag that does not exist names
+// the one that a user may have meant.
+package commandline
 
 import (
 	"context"

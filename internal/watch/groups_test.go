@@ -545,7 +545,7 @@ func TestOverlappingSilencesCountOnce(t *testing.T) {
 	w.live(20*time.Second, false, true)
 	for _, since := range []mono.Time{from.Add(-time.Minute), from.Add(time.Minute)} {
 		away := w.Groups.awayOf(0, w.conns[0], &verdict.Away{Holds: []mono.Time{since}}, w.now).Group
-		require.True(t, slices.IsSorted(away.Holds), "the longer silence counts first")
+		require.Len(t, away.Holds, 2)
 		require.InDelta(t, int64(min(since, from)), int64(away.Holds[0]), float64(time.Second))
 	}
 	require.Empty(t, w.Groups.awayOf(95, w.conns[95], &verdict.Away{}, w.now).Group.Holds, "of the other network")

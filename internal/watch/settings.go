@@ -61,7 +61,7 @@ type Limits struct {
 
 // next returns the settings that replace these at an instant.
 func (set *Settings) next(cfg Config, now overlay, at mono.Time) *Settings {
-	return newSettings(set.form, cfg, set.Version+1, now, set.before(at, 0), at)
+	return newSettings(set.form, cfg, set.Version+1, now, set.before(at, changesKept), at)
 }
 
 const (
@@ -71,13 +71,13 @@ const (
 	changesKept = 8
 )
 
-// before returns a copy of settings that are replaced at an instant, after some others, with those
-// before them that are kept.
-func (set *Settings) before(at mono.Time, after int) *Settings {
+// before returns a copy of settings that are replaced at an instant, with those before them that
+// are kept, at most most.
+func (set *Settings) before(at mono.Time, most int) *Settings {
 	old := *set
 	old.previous = nil
-	if set.previous != nil && after < changesKept && at < set.since.Add(changeKept) {
-		old.previous = set.previous.before(at, after+1)
+	if set.previous != nil && most > 0 && at < set.since.Add(changeKept) {
+		old.previous = set.previous.before(at, most-1)
 	}
 	return &old
 }

@@ -223,5 +223,5 @@ func (l *loop) shedOne(v candidate, protect time.Duration) bool {
 	reason := l.Watcher.NewError(reap.Shed)
 	reason.Lasted = peer
 	l.End(v.id, s, reason)
-	return !l.mayShed(v.id, s) // otherwise the close of a connection that hides gnet's own has failed
+	return !l.mayShed(v.id, s) // a foreign connection stays if its Close fails
 }

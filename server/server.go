@@ -138,7 +138,7 @@ func (s *Server) Collector() prometheus.Collector {
 
 // Stats returns a snapshot. It makes a few system calls.
 func (s *Server) Stats() Stats {
-	of := s.reaper.Stats()
+	reaper := s.reaper.Stats()
 	st := Stats{
 		Connections:    s.reaper.Connections(),
 		MaxConnections: s.reaper.Config().MaxConnections,
@@ -150,7 +150,7 @@ func (s *Server) Stats() Stats {
 		Rejected: Rejected{
 			Source:         s.admission.bySource.Load(),
 			AcceptRate:     s.admission.byRate.Load(),
-			MaxConnections: of.Refused,
+			MaxConnections: reaper.Refused,
 		},
 	}
 	for _, queue := range s.logQueues() {
@@ -158,7 +158,7 @@ func (s *Server) Stats() Stats {
 	}
 	if a := s.acceptors.Load(); a != nil {
 		st.Paused = st.Paused || st.MaxConnections > 0 && st.Connections >= st.MaxConnections
-		st.Draining, st.Pressure = of.Draining || a.accepting.Err() != nil, a.pressure(st.Connections, st.MaxConnections)
+		st.Draining, st.Pressure = reaper.Draining || a.accepting.Err() != nil, a.pressure(st.Connections, st.MaxConnections)
 	}
 	return st
 }

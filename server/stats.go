@@ -13,8 +13,8 @@ type Stats struct {
 	// Update has lowered the limit. Pauses is how often clients began to wait.
 	Paused bool
 	Pauses uint64
-	// Draining reports whether connections are being closed because the server stops and Drain.Delay
-	// is over, or because Drain of the Reaper was called.
+	// Draining reports whether connections are being closed: the server stops and Drain.Delay is
+	// over, or Drain of the Reaper was called.
 	Draining bool
 	// Rejected counts the connections that were closed before the handler saw them.
 	Rejected Rejected

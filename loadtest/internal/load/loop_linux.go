@@ -62,9 +62,7 @@ func NewLoop(plan Plan, report func(Report)) (*Loop, error) {
 	l := &Loop{
 		plan: plan, commands: make(chan Command, 16), report: report, began: time.Now(), phases: phases{{Name: "open"}},
 		buf: make([]byte, readChunk), parts: map[*conn][]byte{}, recent: result.NewCoarse(),
-		counts: result.Counts{
-			Groups: make([]result.Group, len(plan.Specs)), Failures: result.Failures{}, OwnDelay: map[string]*result.Histogram{},
-		},
+		counts: result.Counts{Groups: make([]result.Group, len(plan.Specs)), Failures: result.Failures{}},
 	}
 	if err := l.resolve(); err != nil {
 		return nil, err

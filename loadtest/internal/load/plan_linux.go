@@ -31,7 +31,7 @@ func (p *Plan) opensAt(n int) int64 {
 }
 
 // A Spec describes a group of connections with the same behaviour. Its Connections are open at the
-// same time. A message has at least 2 bytes, with the newline at its end.
+// same time. A message has at least 2 bytes, with the newline at its end, except that of a Trickle.
 type Spec struct {
 	result.GroupSetup
 	Deferred bool // it is opened by a Command

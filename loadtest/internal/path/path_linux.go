@@ -79,7 +79,7 @@ type Report struct {
 	Failed   time.Duration `json:"failed_ns"`        // shortest silence; 0 if none failed
 	How      Outcome       `json:"how,omitempty"`    // of Failed
 	Server   bool          `json:"server,omitempty"` // the server, not the path, ended the connection
-	// Heartbeat is the longest interval to use, jitter included. It is 0 if none is known to suffice.
+	// Heartbeat is the longest interval to use, jitter included; 0 if none is known to suffice.
 	Heartbeat time.Duration `json:"heartbeat_ns"`
 
 	Tries []Try    `json:"tries"` // shortest first
